@@ -22,7 +22,8 @@ import struct
 import subprocess
 import sys
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import cache
 import torch

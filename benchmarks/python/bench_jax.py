@@ -16,8 +16,9 @@ import logging
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 warnings.simplefilter("ignore")
 

@@ -13,9 +13,10 @@ import contextlib
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ from safetensors.torch import load_into, save_file
 MIB = 1 << 20
 
 
-def make(path: Path, sizes: Dict[str, int]) -> None:
+def make(path: Path, sizes: dict[str, int]) -> None:
     """Writes a file of bytes that its sums describe."""
     tensors = {name: torch.randint(0, 255, (n,), dtype=torch.uint8) for name, n in sizes.items()}
     save_file(tensors, path)
@@ -34,7 +35,7 @@ def make(path: Path, sizes: Dict[str, int]) -> None:
         command(["hash", str(path), "--write", "--algorithm", "sha256"])
 
 
-def least(repeats: int, runs: Dict[str, Callable[[], Any]]) -> List[Tuple[float, float]]:
+def least(repeats: int, runs: dict[str, Callable[[], Any]]) -> list[tuple[float, float]]:
     """Returns the least seconds, and the least of all processors, of runs that alternate."""
     best = dict.fromkeys(runs, (1e9, 1e9))
     for _ in range(repeats):

@@ -6,7 +6,7 @@ the reference package and returns a call that decodes the same tensors with it.
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Case(NamedTuple):
     tensors: Tensors  # by what follows the module's name: type and bytes, or values
     config: dict[str, Any]
     # Takes torch tensors.
-    reference: Optional[Callable[[dict[str, Any]], Callable[[], object]]] = None
+    reference: Callable[[dict[str, Any]], Callable[[], object]] | None = None
 
 
 def codes(*shape: int, dtype: type = np.uint8, below: int | None = None) -> np.ndarray:

@@ -6,7 +6,8 @@ so that whatever opens files comes by here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Collection, Iterable, List, Optional, TypeVar
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from ._typing import FileOfLoad
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="FileOfLoad")
 
 
-def needed(shard: FileOfLoad, wanted: Optional[Collection[str]]) -> Optional[str]:
+def needed(shard: FileOfLoad, wanted: Collection[str] | None) -> str | None:
     """Returns a requested one of the names that an index or sums assign to a shard, if any."""
     return next((name for name in shard.names or () if wanted is None or name in wanted), None)
 
 
-def refuse_absent(shards: Iterable[FileOfLoad], wanted: Optional[Collection[str]]) -> None:
+def refuse_absent(shards: Iterable[FileOfLoad], wanted: Collection[str] | None) -> None:
     """Raises IntegrityError if sums name a requested tensor that no file has.
 
     Args:
@@ -36,7 +37,7 @@ def refuse_absent(shards: Iterable[FileOfLoad], wanted: Optional[Collection[str]
             )
 
 
-def present(shards: Iterable[F]) -> List[F]:
+def present(shards: Iterable[F]) -> list[F]:
     """Returns the shards that are files."""
     return [shard for shard in shards if not shard.absent_from]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import Any, Callable, Dict, List, Optional, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from . import _json, _split
 from ._core import SafetensorError
@@ -40,7 +41,7 @@ class Companions:
         self,
         src: Path,
         is_decoded: bool = False,
-        dtype: Optional[str] = None,
+        dtype: str | None = None,
         error: Fail = _failure,
     ) -> None:
         """Finds the files, and reads config.json if the result has decoded tensors.
@@ -58,9 +59,9 @@ class Companions:
         """
         self._folder = os.fsdecode(src)
         self._error = error
-        self._config: Optional[bytes] = None
-        self.names: List[str] = []
-        self.notes: List[str] = []
+        self._config: bytes | None = None
+        self.names: list[str] = []
+        self.notes: list[str] = []
         if self._folder.endswith(".json"):
             self._folder = os.path.dirname(self._folder) or "."
         elif not os.path.isdir(self._folder):
@@ -151,7 +152,7 @@ def _place_of(fd: int, path: str) -> str:
         return os.path.realpath(path)
 
 
-def _plain_config(data: bytes, dtype: Optional[str], path: str, fail: Fail) -> bytes:
+def _plain_config(data: bytes, dtype: str | None, path: str, fail: Fail) -> bytes:
     """Returns config.json without what describes quantised tensors, and with this dtype."""
     try:
         config = _json.loads(data, path, error=lambda why: fail(why, path), object_of=dict)
@@ -168,7 +169,7 @@ def _plain_config(data: bytes, dtype: Optional[str], path: str, fail: Fail) -> b
         raise fail(f"{path} is not a configuration: {error}", path) from None
 
 
-def _remove_quantisation(table: Dict[str, Any]) -> bool:
+def _remove_quantisation(table: dict[str, Any]) -> bool:
     """Removes its entries at any depth of tables such as `text_config`."""
     changed = bool([table.pop(key) for key in _QUANTISATION if key in table])
     for key, value in table.items():

@@ -8,7 +8,8 @@ import hashlib
 import os
 import stat
 import threading
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from . import _core
 from ._core import safe_open
@@ -51,19 +52,19 @@ class Found(NamedTuple):
 class FileDigests:
     """The digests of a file and its tensors."""
 
-    def __init__(self, file: FileSums, tensors: Dict[str, Found]) -> None:
+    def __init__(self, file: FileSums, tensors: dict[str, Found]) -> None:
         self.file = file
         self.tensors = tensors
 
 
-Known = Mapping[str, Optional[Tuple[str, bytes]]]
+Known = Mapping[str, tuple[str, bytes] | None]
 """XXH3-128 and the blocks of tensors that were hashed while they were written; None for others."""
 
 
 def of_tensor(job: Job, algorithms: Sequence[str], block_size: int, advance: Advance) -> Found:
     xxh3 = _core._TensorHasher(job.dtype, job.shape, block_size)
     sha256 = hashlib.sha256(xxh3.start)
-    updates: List[Callable[[bytes], None]] = []
+    updates: list[Callable[[bytes], None]] = []
     if XXH3 in algorithms or block_size:
         updates.append(xxh3.update)
     if SHA256 in algorithms:
@@ -97,11 +98,11 @@ def of_header(start: bytes) -> Digests:
 class Tasks:
     """Computes digests on several threads, those of the longest tensors and files first."""
 
-    def __init__(self, advance: Optional[Advance] = None) -> None:
+    def __init__(self, advance: Advance | None = None) -> None:
         """`advance` is called by one thread at a time."""
         self._advance = advance
         self._lock = threading.Lock()
-        self._tasks: List[Tuple[int, Callable[[], None]]] = []
+        self._tasks: list[tuple[int, Callable[[], None]]] = []
 
     def add_tensor(
         self, job: Job, algorithms: Sequence[str], block_size: int, done: Callable[[Found], object]
@@ -157,7 +158,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-Version = Tuple[int, int, int, int]
+Version = tuple[int, int, int, int]
 """Differs for another file, and for one that was written to."""
 
 
@@ -216,7 +217,7 @@ class OpenFile:
         # As bytes, because a str could be taken for a URL.
         return safe_open(os.fsencode(self.path), "np", backend="pread")
 
-    def jobs(self) -> List[Job]:
+    def jobs(self) -> list[Job]:
         with self._open() as handle:
             metas = [(name, handle.get_tensor_meta(name)) for name in handle.offset_keys()]
         jobs = []
@@ -233,8 +234,8 @@ def add_file(
     tasks: Tasks,
     file: OpenFile,
     algorithms: Sequence[str],
-    known: Optional[Known] = None,
-    jobs: Optional[Sequence[Job]] = None,
+    known: Known | None = None,
+    jobs: Sequence[Job] | None = None,
     whole: bool = False,
 ) -> FileDigests:
     """Returns digests of a file. Those that are not known are complete after `tasks.run()`.
@@ -272,7 +273,7 @@ def _add_digests(before: Found, more: Found) -> None:
     before.digests.update(more.digests)
 
 
-def of_file(path: str, algorithms: Sequence[str], known: Optional[Known] = None) -> FileDigests:
+def of_file(path: str, algorithms: Sequence[str], known: Known | None = None) -> FileDigests:
     """Returns the digests of a file: see `add_file`."""
     tasks = Tasks()
     with OpenFile(path) as file:

@@ -3,12 +3,13 @@
 import builtins
 import errno
 import os
-from typing import Callable, Final, Literal, Mapping, Optional, Type, TypeVar, Union
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, TypeVar
 
 from ._core import SafetensorError, _error_class
 
 E = TypeVar("E", bound=Exception)
-Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 Code = Literal[
     "invalid_header_utf8",
@@ -58,7 +59,7 @@ WeightsCode = Literal[
 ]
 """The codes of WeightsError that Python gives: some of Errc in C++, and two of conversions."""
 
-_NUMBERS: Final[Mapping[Type[Exception], int]] = {
+_NUMBERS: Final[Mapping[type[Exception], int]] = {
     FileNotFoundError: errno.ENOENT,
     PermissionError: errno.EACCES,
     TimeoutError: errno.ETIMEDOUT,
@@ -69,9 +70,9 @@ def failure(
     code: Code,
     text: str,
     *,
-    path: Optional[Path] = None,
+    path: Path | None = None,
     subject: object = None,
-    also: Optional[Type[Exception]] = None,
+    also: type[Exception] | None = None,
 ) -> SafetensorError:
     """Returns a SafetensorError to raise.
 
@@ -92,11 +93,11 @@ def failure(
 
 
 def failure_of(
-    kind: Type[E],
-    code: Union[Code, WeightsCode],
+    kind: type[E],
+    code: Code | WeightsCode,
     text: str,
     *,
-    path: Optional[Path] = None,
+    path: Path | None = None,
     subject: object = None,
 ) -> E:
     """Returns an error of another class than SafetensorError. See `failure`."""
@@ -115,7 +116,7 @@ def in_two_files(name: str, first: str, second: str) -> SafetensorError:
 
 
 def not_a_tensor(
-    name: object, value: object, expected: str, cause: Optional[Exception] = None
+    name: object, value: object, expected: str, cause: Exception | None = None
 ) -> SafetensorError:
     """Returns the error for a value in a dict of tensors that is none: a ValueError, too.
 
@@ -139,8 +140,8 @@ def _shown(path: Path) -> str:
 
 
 def class_named(
-    name: str, prefix: str, make: Callable[[Type[Exception]], Type[Exception]]
-) -> Optional[Type[Exception]]:
+    name: str, prefix: str, make: Callable[[type[Exception]], type[Exception]]
+) -> type[Exception] | None:
     """Returns the class with this name, such as SafetensorIndexError; None if there is none.
 
     pickle looks classes up by name when an error is sent to another process.
@@ -157,7 +158,7 @@ def class_named(
     return None
 
 
-def __getattr__(name: str) -> Type[OSError]:
+def __getattr__(name: str) -> type[OSError]:
     """Returns a subclass of a built-in OSError that has `filename` and upstream's text."""
     base = getattr(builtins, name, None)
     if isinstance(base, type) and issubclass(base, OSError):

@@ -16,7 +16,8 @@ import os
 import re
 import stat
 import time
-from typing import Callable, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, NoReturn
 
 from ._core import SafetensorError
 from ._core import _Folder as Folder
@@ -25,7 +26,7 @@ from ._warn import warn
 
 __all__ = ["Folder"]
 
-File = Tuple[Folder, str]
+File = tuple[Folder, str]
 """A file in a folder."""
 
 _SECONDS_UNTIL_STALE = 60
@@ -48,11 +49,11 @@ class Foreign(NamedTuple):
 
     stem: str
     name: str
-    owner: Optional[int]
+    owner: int | None
     """The user, if it is a private folder of another one."""
 
 
-def stem_of(name: str, kind: str) -> Optional[str]:
+def stem_of(name: str, kind: str) -> str | None:
     """Returns what a name of a private folder of this kind says that it is about, as _own_stem()
     makes it of a name; None for other names."""
     match = re.fullmatch(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", name, re.DOTALL)
@@ -61,7 +62,7 @@ def stem_of(name: str, kind: str) -> Optional[str]:
 
 def left_in(
     folder: Folder, kind: str, is_wanted: Callable[[str], bool], is_part: Callable[[str], bool]
-) -> Tuple[List[Left], List[Foreign]]:
+) -> tuple[list[Left], list[Foreign]]:
     """Returns what has the name of a private folder of a kind, sorted by name, for some stems.
 
     A folder of this user is none of the kind if a file in it has a name for which `is_part` is
@@ -88,7 +89,7 @@ def left_in(
     return left, foreign
 
 
-def _owner(folder: Folder, name: str) -> Optional[int]:
+def _owner(folder: Folder, name: str) -> int | None:
     try:
         status = os.stat(name, dir_fd=folder.fileno(), follow_symlinks=False)
     except FileNotFoundError:
@@ -149,7 +150,7 @@ def _can_lock(fd: int) -> bool:
         return True
 
 
-def read_whole(folder: Folder, name: str, most: int) -> Optional[bytes]:
+def read_whole(folder: Folder, name: str, most: int) -> bytes | None:
     """Returns the content of a small file of this user; None if there is none.
 
     Raises:

@@ -1,7 +1,8 @@
 """Converts NumPy arrays to tensors of the frameworks that the compiled module does not know."""
 
 import importlib
-from typing import Any, Callable, Dict, Mapping, NoReturn, Optional
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def converter(name: str) -> _Convert:
     """
     if name == "paddle":
         return _function_of(name)
-    function: Optional[_Convert] = None
+    function: _Convert | None = None
 
     def convert(array: np.ndarray, code: str) -> Any:
         nonlocal function
@@ -36,7 +37,7 @@ def converter(name: str) -> _Convert:
 
 def arrays_of(
     tensors: Mapping[str, Any], convert: Callable[[Any], np.ndarray], expected: str
-) -> Dict[str, np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Converts tensors to arrays.
 
     Args:

@@ -10,7 +10,8 @@ import fcntl
 import json
 import os
 import signal
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from . import _core
 from ._errors import in_two_files
@@ -28,7 +29,7 @@ from ._journal import (
 )
 from ._writer import safe_create
 
-Edit = Tuple[str, Callable[[bytes], Any]]
+Edit = tuple[str, Callable[[bytes], Any]]
 """A tensor's name, and a function that returns its new bytes from the old ones."""
 
 
@@ -101,7 +102,7 @@ def _only_user(file: File) -> Iterator[None]:
 
 def _check_names(files: Sequence[File]) -> None:
     """Raises if two files have a tensor of one name: the journal could change only both."""
-    seen: Dict[str, str] = {}
+    seen: dict[str, str] = {}
     for file in files:
         for name in file.handle:
             if name in seen:
@@ -119,7 +120,7 @@ def _check_leases(files: Sequence[File], journal: Journal) -> None:
 
 def _write_journal(
     folder: Folder, name: str, files: Sequence[File], edits: Iterable[Edit]
-) -> Optional[Journal]:
+) -> Journal | None:
     """Writes and flushes the journal of the edits. Returns None if they change nothing.
 
     Its folder is private, because it has tensors of the files: nobody else may read it who may not
@@ -143,7 +144,7 @@ def _write_journal(
 
 
 def _write_edits(
-    room: Folder, files: Sequence[File], edits: Iterable[Edit], named: Dict[str, str]
+    room: Folder, files: Sequence[File], edits: Iterable[Edit], named: dict[str, str]
 ) -> bool:
     """Writes the edits to a new file. Returns false, without the file, if they change nothing."""
     import numpy as np

@@ -10,18 +10,8 @@ import contextlib
 import errno
 import os
 import sys
-from typing import (
-    Any,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from . import _core, _json
 from ._core import SafetensorError, safe_open
@@ -45,13 +35,13 @@ _WRITE_NBYTES = 1 << 20
 class Recovered(NamedTuple):
     """What the recovery of a folder's journals did."""
 
-    outcomes: List[bool]
+    outcomes: list[bool]
     """For each journal, whether the files have the new tensors now."""
-    foreign: List[Foreign]
+    foreign: list[Foreign]
     """What was left alone."""
 
 
-def recover_files(folder: Folder, only: Optional[Collection[str]] = None) -> Recovered:
+def recover_files(folder: Folder, only: Collection[str] | None = None) -> Recovered:
     """Completes changes that were interrupted, and removes their journals.
 
     Args:
@@ -102,7 +92,7 @@ def _recover(journal: Journal, stack: contextlib.ExitStack) -> bool:
 class Journal:
     """A complete journal. Read by its descriptor, so that it stays the file that was checked."""
 
-    files: Dict[str, Any]
+    files: dict[str, Any]
     """The identities of the files that it names."""
 
     def __init__(self, folder: Folder, room: Folder, stem: str, fd: int) -> None:
@@ -205,7 +195,7 @@ class File:
         byte = _pread(self.fd, 1, _MARKED_BYTE)[0] & ~_MARK
         _pwrite(self.fd, bytes([byte | _MARK * is_marked]), _MARKED_BYTE)
 
-    def records(self, journal: Journal) -> Iterator[Tuple[str, Any]]:
+    def records(self, journal: Journal) -> Iterator[tuple[str, Any]]:
         """Yields the names and the records of those tensors of the journal that the file has."""
         for name in self.handle:
             if f"r/{name}" in journal.tensors:
@@ -241,7 +231,7 @@ class _Descriptor:
     def __init__(self, path: str, fd: int) -> None:
         self.name, self._fd, self._nbytes = path, fd, os.fstat(fd).st_size
 
-    def open(self, nbytes: int) -> Tuple[int, bytes]:
+    def open(self, nbytes: int) -> tuple[int, bytes]:
         return self._nbytes, self.read(0, min(nbytes, self._nbytes))
 
     def read(self, offset: int, nbytes: int) -> bytes:
@@ -295,7 +285,7 @@ def _remove_sums(journal: Journal, files: Sequence[File]) -> None:
     journal.folder.remove(path_of(journal.name))
 
 
-def _names_in(journal: str, metadata: Dict[str, str]) -> Dict[str, Any]:
+def _names_in(journal: str, metadata: dict[str, str]) -> dict[str, Any]:
     """Returns the identities of the files that a journal names."""
     try:
         names = _json.loads(metadata.get("files", ""), journal, has_file_names=True)

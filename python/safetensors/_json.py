@@ -11,7 +11,8 @@ import functools
 import json
 import re
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ._errors import failure
 
@@ -42,14 +43,16 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 
-Pairs = List[Tuple[str, Any]]
+Pairs = list[tuple[str, Any]]
+
+_malformed = functools.partial(failure, "invalid_header_json")
 
 
 def loads(
     text: bytes | str,
     name: str,
     *,
-    error: Callable[[str], Exception] = functools.partial(failure, "invalid_header_json"),
+    error: Callable[[str], Exception] = _malformed,
     has_file_names: bool = False,
     object_of: Callable[[Pairs], Any] | None = None,
 ) -> Any:
@@ -88,7 +91,7 @@ def loads(
     _check_depth(text, refuse)
     _check_surrogates(text, has_file_names, refuse)
 
-    def unique(pairs: Pairs) -> Dict[str, Any]:
+    def unique(pairs: Pairs) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             refuse(f"has the key {_repeated(pairs)[:100]!r} twice in one object")

@@ -17,19 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Collection,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Type,
-    Union,
-)
+from typing import TYPE_CHECKING, Any
 
 from . import _recovery, _split
 from ._errors import failure
@@ -41,7 +31,7 @@ from ._typing import Path, Progress, SumsOption
 if TYPE_CHECKING:
     from ._digests import FileDigests
 
-SaveShard = Callable[[List[str], Any, Optional[Progress], Any], None]
+SaveShard = Callable[[list[str], Any, Progress | None, Any], None]
 """Called as `save(names, target, progress, sums)`: saves these tensors to a new file, for which
 `target` stands in place of a path."""
 
@@ -82,7 +72,7 @@ class ModelFiles:
         self._path = os.path.abspath(os.fsdecode(folder))
         self._fsync = fsync
         self._pid = os.getpid()
-        self._companions: List[str] = []
+        self._companions: list[str] = []
         self._made = not os.path.lexists(self._path)
         if self._made and self._path.endswith(".safetensors"):
             raise ValueError(
@@ -101,7 +91,7 @@ class ModelFiles:
             raise
 
     @property
-    def rights_of(self) -> Optional[File]:
+    def rights_of(self) -> File | None:
         """The file of the old model whose mode, owner and access list the new shards take over."""
         index = _split.index_name(self._name)
         files = [file for file in self._old if file != index] or list(self._old)
@@ -130,8 +120,8 @@ class ModelFiles:
         self._companions.append(name)
 
     def commit(
-        self, split: _split.Split, digests: Optional[Sequence[FileDigests]] = None
-    ) -> List[str]:
+        self, split: _split.Split, digests: Sequence[FileDigests] | None = None
+    ) -> list[str]:
         """Makes the files that were written the model, and returns their paths.
 
         With the digests of the files, in their order, it also writes the sums.
@@ -183,9 +173,9 @@ class ModelFiles:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if error is None:
             self.abort()
@@ -198,12 +188,12 @@ def save_files(
     sizes: Mapping[str, int],
     save: SaveShard,
     folder: Path,
-    max_shard_size: Union[int, str],
+    max_shard_size: int | str,
     name: str,
     fsync: bool,
-    progress: Optional[Progress],
+    progress: Progress | None,
     sums: SumsOption,
-) -> List[str]:
+) -> list[str]:
     """Saves a model. Shared by all frameworks.
 
     Args:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from . import _core
 from ._core import SafetensorError, _own_stem
@@ -21,7 +22,7 @@ _MOST_SUBFOLDERS = 1000
 INDEX_SUFFIX = ".safetensors.index.json"
 SUFFIX = ".safetensors"
 
-Index = Tuple[Dict[str, List[str]], Optional[int]]
+Index = tuple[dict[str, list[str]], int | None]
 """The names of the tensors of each file, and the bytes of all tensors, if the index says so."""
 
 
@@ -43,7 +44,7 @@ BY_RULE = Choice()
 """Chooses nothing."""
 
 
-def choice_of(name: Optional[str], variant: Optional[str]) -> Choice:
+def choice_of(name: str | None, variant: str | None) -> Choice:
     """Returns the choice of a public function's arguments."""
     for argument, value in (("name", name), ("variant", variant)):
         if value is not None and not isinstance(value, str):
@@ -60,10 +61,10 @@ class FolderModel(NamedTuple):
     """How the files belong together: "file", "index", "shards", "ranks" or "parts"."""
     index_file: str
     """The name of the index; empty for the other forms."""
-    files: List[str]
-    remarks: List[str]
+    files: list[str]
+    remarks: list[str]
     """Sentences about files that have the model's name and are left out."""
-    others: List[str]
+    others: list[str]
     """The other .safetensors files of the folder, sorted."""
 
 
@@ -94,8 +95,8 @@ def choose(
 
 
 def of_directory(
-    directory: str, choice: Choice, names: Optional[Collection[str]] = None
-) -> Tuple[FolderModel, Optional[Index]]:
+    directory: str, choice: Choice, names: Collection[str] | None = None
+) -> tuple[FolderModel, Index | None]:
     """Returns the model of a local directory, and the content of its index, if it has one.
 
     Args:
@@ -109,9 +110,9 @@ def of_directory(
     """
     while True:
         found, files = _listing(directory)
-        indexes: Dict[str, Index] = {}
+        indexes: dict[str, Index] = {}
 
-        def files_of_index(name: str, indexes: Dict[str, Index] = indexes) -> List[str]:
+        def files_of_index(name: str, indexes: dict[str, Index] = indexes) -> list[str]:
             indexes[name] = _core._read_index(os.path.join(directory, name))
             return [*indexes[name][0]]
 
@@ -139,7 +140,7 @@ def of_directory(
         return model, indexes.get(model.index_file)
 
 
-def all_files(directory: str) -> List[str]:
+def all_files(directory: str) -> list[str]:
     """Returns the names of all .safetensors files that are not hidden, sorted: for what is about
     files and not about a model."""
     return sorted(
@@ -147,7 +148,7 @@ def all_files(directory: str) -> List[str]:
     )
 
 
-def all_indexes(directory: str) -> List[str]:
+def all_indexes(directory: str) -> list[str]:
     """Returns the names of all indexes that are not hidden, sorted."""
     parsed = {
         name: _core._parse_model_file_name(name)
@@ -208,10 +209,10 @@ def warn_of(folder: str, model: FolderModel) -> None:
         warn(f"{folder}: {'; '.join(model.remarks)}")
 
 
-def _listing(directory: str) -> Tuple[List[str], List[str]]:
+def _listing(directory: str) -> tuple[list[str], list[str]]:
     """Returns all names in a directory, and those of files and links."""
-    found: List[str] = []
-    names: List[str] = []
+    found: list[str] = []
+    names: list[str] = []
     with os.scandir(directory) as entries:
         for entry in entries:
             found.append(entry.name)
@@ -221,7 +222,7 @@ def _listing(directory: str) -> Tuple[List[str], List[str]]:
 
 
 def _refuse_interrupted(
-    directory: str, names: Collection[str], choice: Choice, model: Optional[FolderModel]
+    directory: str, names: Collection[str], choice: Choice, model: FolderModel | None
 ) -> None:
     """Raises if the directory shows a save of a model while its files take their places.
 

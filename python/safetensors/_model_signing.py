@@ -11,7 +11,8 @@ import hashlib
 import os
 import re
 import tempfile
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from model_signing import hashing, manifest, signing, verifying
@@ -45,9 +46,9 @@ class Verdict(NamedTuple):
 
 def signer(
     *,
-    key: Optional[str] = None,
+    key: str | None = None,
     password: Any = None,
-    certificate: Optional[str] = None,
+    certificate: str | None = None,
     certificate_chain: Sequence[str] = (),
     use_ambient_credentials: bool = False,
     use_staging: bool = False,
@@ -79,8 +80,8 @@ def signer(
 
 def verifier(
     *,
-    key: Optional[str] = None,
-    identity: Optional[str] = None,
+    key: str | None = None,
+    identity: str | None = None,
     issuer: str = "",
     certificate_chain: Sequence[str] = (),
     use_staging: bool = False,
@@ -225,10 +226,10 @@ class _Bytes(_Hashing):
         return 1
 
 
-def _digests(of: manifest.Manifest) -> Dict[str, List[Tuple[str, str, str]]]:
+def _digests(of: manifest.Manifest) -> dict[str, list[tuple[str, str, str]]]:
     """Returns the digests by path. A file that was hashed in shards has one for each."""
     is_shards = of.serialization_type["method"] == "shards"
-    found: Dict[str, List[Tuple[str, str, str]]] = {}
+    found: dict[str, list[tuple[str, str, str]]] = {}
     for each in of.resource_descriptors():
         path = _SHARD.sub("", each.identifier) if is_shards else each.identifier
         digest = (each.identifier, each.digest.algorithm, each.digest.digest_hex)
@@ -290,7 +291,7 @@ def _verify(config: verifying.Config, path: str, signature: bytes, files: _Hashi
     return Verdict(files=files.files)
 
 
-def _relative(paths: Sequence[str], folder: str) -> List[str]:
+def _relative(paths: Sequence[str], folder: str) -> list[str]:
     """Returns the paths that are in the folder, relative to it."""
     found = (os.path.relpath(path, folder) for path in paths)
     return [path for path in found if path.split(os.sep)[0] not in (os.pardir, os.curdir)]

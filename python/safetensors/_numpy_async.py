@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, List, Mapping, Optional, Union
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,12 @@ from ._typing import Path, SumsOption
 
 
 def save_file_async(
-    tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
+    tensor_dict: Mapping[str, np.ndarray | np.generic],
     filename: Path,
-    metadata: Optional[Dict[str, str]] = None,
+    metadata: dict[str, str] | None = None,
     *,
     fsync: bool = False,
-    budget_bytes: Optional[int] = None,
+    budget_bytes: int | None = None,
     sums: SumsOption = None,
 ) -> SaveFuture:
     """Saves arrays to a file in the background.
@@ -43,6 +44,6 @@ def save_file_async(
     """
     # By its name, because that module imports this one.
     numpy = importlib.import_module("safetensors.numpy")
-    kept: List[Any] = []
+    kept: list[Any] = []
     specs = numpy._flatten(dict(numpy._as_dict(tensor_dict)), kept)
     return start_save(specs, {}, filename, metadata, fsync, budget_bytes, sums)

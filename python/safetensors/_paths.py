@@ -2,7 +2,8 @@
 that are folders."""
 
 import os
-from typing import Any, Iterable, List
+from collections.abc import Iterable
+from typing import Any
 
 from ._core import SafetensorError
 from ._core import _is_url as is_url
@@ -83,7 +84,7 @@ def is_folder_target(path: str, of_model: bool, is_sharded: bool = False) -> boo
     raise ValueError(f"{path}: a folder ({path}/) or a file ({path}.safetensors)?")
 
 
-def visible(names: Iterable[str]) -> List[str]:
+def visible(names: Iterable[str]) -> list[str]:
     """Returns the names of a directory without hidden ones, sorted.
 
     Other programs leave hidden files behind: "._model.safetensors" is a file manager's.

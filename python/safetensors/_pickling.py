@@ -1,13 +1,13 @@
 """What pickles of this package's objects refer to, and objects that have none."""
 
-from typing import Any, ClassVar, List, NoReturn, Tuple
+from typing import Any, ClassVar, NoReturn
 
 from . import _core
 
 __all__ = ["NotPickled"]
 
 
-def tensor_meta(dtype: str, shape: List[int], data_offsets: Tuple[int, int]) -> _core.TensorMeta:
+def tensor_meta(dtype: str, shape: list[int], data_offsets: tuple[int, int]) -> _core.TensorMeta:
     """Returns the TensorMeta that was pickled."""
     return _core._make_meta(dtype, shape, data_offsets)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from ._errors import failure
 from ._foreign_arrays import handed_out
@@ -13,7 +13,7 @@ class Prepared(NamedTuple):
     """A tensor in the layout of files."""
 
     dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     array: Any
     """Its bytes, an object with a buffer."""
     spec: Any
@@ -69,7 +69,7 @@ def _prepared_torch(name: str, tensor: Any) -> Prepared:
 def _prepared_numpy(name: str, array: Any) -> Prepared:
     from . import numpy
 
-    kept: List[Any] = []
+    kept: list[Any] = []
     spec = numpy._flatten({name: array}, kept)[name]
     stored = kept[0].reshape(-1).view("u1")
     return Prepared(spec.dtype, tuple(spec.shape), stored, spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Tuple, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -46,7 +46,7 @@ class RangeReader(Protocol):
     name: str
     """Names the object in errors and in repr(). Without secrets, such as the query of a URL."""
 
-    def open(self, nbytes: int) -> Tuple[int, Buffer]:
+    def open(self, nbytes: int) -> tuple[int, Buffer]:
         """Returns the size of the object, and its first bytes: at most `nbytes` of them.
 
         Called once, before all reads. The first bytes are kept, and not read again.

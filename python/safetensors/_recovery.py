@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from collections.abc import Collection
+from typing import NamedTuple, NoReturn
 
 from . import _core, _json, _split
 from ._core import SafetensorError
@@ -39,7 +40,7 @@ _PART = re.compile(r"[0-9]{5}")
 _MOST_NBYTES = 64 << 20
 _MOST_INDEX_NBYTES = 100_000_000
 
-Identity = List[int]
+Identity = list[int]
 """Size, time of the last change and inode: those of another file differ."""
 
 
@@ -47,11 +48,11 @@ class Content(NamedTuple):
     """What a complete switch says, besides the name of the model: see Switch._fill()."""
 
     shards: int
-    old: Dict[str, Identity]
+    old: dict[str, Identity]
     """The files that the new model replaces or removes."""
-    inodes: List[int]
+    inodes: list[int]
     """Those of the new files, in the order of `parts_of`."""
-    companions: List[str]
+    companions: list[str]
     """Small files that are replaced with the model."""
 
 
@@ -125,7 +126,7 @@ def recover_model(folder: Folder, name: str) -> None:
         _recover_save(folder, each)
 
 
-def saves_of(folder: Folder, name: str) -> List[Left]:
+def saves_of(folder: Folder, name: str) -> list[Left]:
     """Returns the private folders of saves of a model.
 
     Raises:
@@ -149,7 +150,7 @@ def _refuse_foreign(folder: Folder, foreign: Collection[Foreign]) -> None:
             )
 
 
-def old_files(folder: Folder, name: str) -> Dict[str, Identity]:
+def old_files(folder: Folder, name: str) -> dict[str, Identity]:
     """Returns the files of a model: its index, its single file, and the shards that the index
     names.
 
@@ -165,7 +166,7 @@ def old_files(folder: Folder, name: str) -> Dict[str, Identity]:
     return identities(folder, files)
 
 
-def old_names(folder: str, name: str) -> List[str]:
+def old_names(folder: str, name: str) -> list[str]:
     """Returns the names of the files of a model, as `old_files`; none without the folder."""
     return [*old_files(Folder(folder), name)] if os.path.isdir(folder) else []
 
@@ -203,7 +204,7 @@ def _recover_save(folder: Folder, left: Left) -> str:
         os.close(fd)
 
 
-def _parse(data: bytes, stem: str, path: str) -> Tuple[str, Optional[Content]]:
+def _parse(data: bytes, stem: str, path: str) -> tuple[str, Content | None]:
     """Returns the model's name and the content of a switch, which is None if it is incomplete."""
     try:
         found = _json.loads(data, path, has_file_names=True)
@@ -279,7 +280,7 @@ def _check_places(
     folder: Folder,
     save: Folder,
     files: Collection[str],
-    waiting: Dict[str, str],
+    waiting: dict[str, str],
     outdated: Collection[str],
     content: Content,
 ) -> None:
@@ -334,12 +335,12 @@ def _is_part(file: str) -> bool:
     return file in (SWITCH, SUMS, "index") or _PART.fullmatch(file) is not None
 
 
-def parts_of(shards: int) -> List[str]:
+def parts_of(shards: int) -> list[str]:
     """Returns the names of the parts of a model's files, without sums and companions."""
     return [*map(shard_part, range(1, shards + 1)), *["index"] * (shards > 1)]
 
 
-def _stems_of(file: str) -> List[str]:
+def _stems_of(file: str) -> list[str]:
     """Returns what the private folder may be called that a save of this file has."""
     names = [file.removesuffix(ending) for ending in _ENDINGS if file.endswith(ending)]
     names.append(_split.model_name(file))
@@ -351,7 +352,7 @@ def _is_file_of(name: str, file: str) -> bool:
     return file in fixed or _split.is_shard_name(name, file)
 
 
-def identities(folder: Folder, files: Collection[str]) -> Dict[str, Identity]:
+def identities(folder: Folder, files: Collection[str]) -> dict[str, Identity]:
     """Returns the identities of those files that exist. Raises OSError if one is a directory."""
     found = {file: folder.identity(file) for file in files}
     return {file: each for file, each in found.items() if each is not None}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
-Bounds = Tuple[Tuple[int, int], ...]
+Bounds = tuple[tuple[int, int], ...]
 """A region: for each axis its first index, and the one after its last."""
 
 
@@ -33,8 +34,8 @@ class SelectedPart:
         if hasattr(part, "part"):
             part = part.part(tuple(shape))
         self._whole = [[range(size)] for size in shape]
-        self._axes: List[List[range]] = []
-        self._kept: List[Optional[int]] = []  # the tensor's axis of each axis; None for a new one
+        self._axes: list[list[range]] = []
+        self._kept: list[int | None] = []  # the tensor's axis of each axis; None for a new one
         for item in _items(part, len(shape)):
             if item is None:
                 self._kept.append(None)
@@ -69,7 +70,7 @@ def bounds_of(index: Sequence[slice], shape: Sequence[int]) -> Bounds:
     return tuple(item.indices(size)[:2] for item, size in zip(index, shape, strict=True))
 
 
-def sizes_of(region: Bounds) -> Tuple[int, ...]:
+def sizes_of(region: Bounds) -> tuple[int, ...]:
     """Returns the shape of a region."""
     return tuple(end - begin for begin, end in region)
 
@@ -77,15 +78,15 @@ def sizes_of(region: Bounds) -> Tuple[int, ...]:
 class Grid(NamedTuple):
     """Cells of a tensor whose axes are divided evenly."""
 
-    shape: List[int]
+    shape: list[int]
     """The tensor's, with two axes for each of its own: the cells, and the elements of a cell."""
-    cells: Tuple[Any, ...]
+    cells: tuple[Any, ...]
     """The wanted cells, as an index into such a tensor."""
-    counts: List[int]
+    counts: list[int]
     """How many cells are wanted along each axis."""
 
 
-def grid_of(regions: Collection[Bounds], shape: Sequence[int]) -> Optional[Grid]:
+def grid_of(regions: Collection[Bounds], shape: Sequence[int]) -> Grid | None:
     """Returns the grid whose wanted cells are the regions; None if they are not cells of one.
 
     Args:
@@ -106,14 +107,14 @@ def grid_of(regions: Collection[Bounds], shape: Sequence[int]) -> Optional[Grid]
     return grid
 
 
-def _items(part: Any, rank: int) -> List[Any]:
+def _items(part: Any, rank: int) -> list[Any]:
     """Returns an item for each axis of the tensor, in their order, and None for each new axis."""
     items = part if isinstance(part, tuple) else () if part is None else (part,)
     used = sum(item is not None and item is not ... for item in items)
     dots = sum(item is ... for item in items)
     if used > rank or dots > 1:
         raise IndexError(f"too many indices for a tensor with {rank} axes: {part}")
-    found: List[Any] = []
+    found: list[Any] = []
     for item in items if dots else (*items, ...):
         found += [slice(None)] * (rank - used) if item is ... else [item]
     return found
@@ -128,14 +129,14 @@ def _is_integer(item: Any) -> bool:
     )
 
 
-def _ranges(item: Any, size: int) -> List[range]:
+def _ranges(item: Any, size: int) -> list[range]:
     """Returns the indices that an item selects on an axis."""
     if isinstance(item, list):
         return [each for one in item for each in _range(one, size)]
     return _range(item, size)
 
 
-def _range(item: Any, size: int) -> List[range]:
+def _range(item: Any, size: int) -> list[range]:
     """Returns the indices that a slice or integer selects, as one range."""
     if isinstance(item, slice):
         if item.step is not None and item.step < 1:
@@ -152,7 +153,7 @@ def _range(item: Any, size: int) -> List[range]:
     return [range(number % size, number % size + 1)]
 
 
-def _cut(ranges: Sequence[range], begin: int, end: int) -> List[range]:
+def _cut(ranges: Sequence[range], begin: int, end: int) -> list[range]:
     """Returns the indices from `begin` to `end` of ranges that follow one another."""
     found = []
     for each in ranges:

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import (
-    TYPE_CHECKING,
-    Callable,
-    Collection,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    TypeVar,
-)
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from ._core import SafetensorError
 from ._errors import failure
@@ -33,7 +22,7 @@ _WILDCARD = re.compile(r"[*?[]")
 
 def match(
     rules: Mapping[str, T], names: Collection[str], optional: T, source: str = ""
-) -> Dict[str, T]:
+) -> dict[str, T]:
     """Returns the rule of each name that one fits.
 
     A key of `rules` that is in `names` is a name, any other key with wildcards is a pattern as of
@@ -51,7 +40,7 @@ def match(
         SafetensorError: a key fits nothing.
     """
     rules = {key: _bound(rule, names) for key, rule in rules.items()}
-    patterns: List[str] = []
+    patterns: list[str] = []
     for key, rule in rules.items():
         if key in names:
             continue
@@ -90,7 +79,7 @@ def source_of(files: Sequence[FileOfLoad]) -> str:
 
 
 def _bound(rule: T, names: Collection[str]) -> T:
-    for_names: Optional[Callable[[Collection[str]], T]] = getattr(rule, "for_names", None)
+    for_names: Callable[[Collection[str]], T] | None = getattr(rule, "for_names", None)
     return rule if for_names is None else for_names(names)
 
 
@@ -98,7 +87,7 @@ def _matcher(pattern: str) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(pattern)).match
 
 
-def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> Tuple[Dict[str, T], Set[str]]:
+def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> tuple[dict[str, T], set[str]]:
     """Returns the rule of the first pattern that fits each name, and the patterns that are one.
 
     The names of a model differ mostly in numbers: with each digit replaced by 0, few distinct ones
@@ -110,7 +99,7 @@ def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> Tuple[Dict[st
     A pattern with digits is itself replaced in this way, and then tested with the names that are
     left. A pattern with a set, such as `[0-3]`, is tested with all.
     """
-    tests: List[Tuple[str, Callable[[str], object], Optional[Callable[[str], object]]]] = []
+    tests: list[tuple[str, Callable[[str], object], Callable[[str], object] | None]] = []
     for pattern in rules:
         zeros = pattern.translate(TO_ZEROS)
         coarse = _matcher("*" if "[" in pattern else zeros)
@@ -118,9 +107,9 @@ def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> Tuple[Dict[st
         tests.append((pattern, coarse, None if is_exact else _matcher(pattern)))
 
     forms = _forms(names)
-    used: Set[str] = set()
-    decided: Dict[str, T] = {}
-    undecided: Dict[str, List[Tuple[str, Optional[Callable[[str], object]]]]] = {}
+    used: set[str] = set()
+    decided: dict[str, T] = {}
+    undecided: dict[str, list[tuple[str, Callable[[str], object] | None]]] = {}
     for form in set(forms):
         likely = []
         for pattern, coarse, exact in tests:
@@ -146,7 +135,7 @@ def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> Tuple[Dict[st
     return found, used
 
 
-def _forms(names: Collection[str]) -> List[str]:
+def _forms(names: Collection[str]) -> list[str]:
     """Returns the names with each digit replaced by 0."""
     forms = "\n".join(names).translate(TO_ZEROS).split("\n")
     if len(forms) == len(names):

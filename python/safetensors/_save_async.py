@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import TensorSpec
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 else:
     NoneFuture = Future
 
-Readers = Dict[str, Union[Callable[[int, memoryview], object], Tuple[int, int]]]
+Readers = dict[str, Callable[[int, memoryview], object] | tuple[int, int]]
 """How to copy tensors that are not in memory, by their names: a function that copies a part, or for
 CUDA the index of the device and the handle of its current stream."""
 
@@ -37,15 +38,15 @@ class SaveFuture(NotPickled, NoneFuture):
         self._save = save
         self._target = target
         self._pid = os.getpid()
-        self._earlier: Optional[SaveFuture] = None
-        self._uncollected: Optional[BaseException] = None
+        self._earlier: SaveFuture | None = None
+        self._uncollected: BaseException | None = None
 
     @property
     def nbytes_done(self) -> int:
         """The bytes of tensors that were written."""
         return int(self._save.nbytes_done)
 
-    def result(self, timeout: Optional[float] = None) -> None:
+    def result(self, timeout: float | None = None) -> None:
         error = self.exception(timeout)
         if error is not None:
             try:
@@ -53,7 +54,7 @@ class SaveFuture(NotPickled, NoneFuture):
             finally:
                 del self, error  # which the traceback would keep
 
-    def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+    def exception(self, timeout: float | None = None) -> BaseException | None:
         self._check_process()
         found = super().exception(timeout)
         self._uncollected = None
@@ -93,9 +94,9 @@ class _Saves:
         # and those before it, which have the memory, need nothing but a writer.
         self.staging = threading.Lock()
         self.lock = threading.Lock()
-        self.pool: Optional[Workers] = None
-        self.running: Set[SaveFuture] = set()
-        self.last: Dict[str, SaveFuture] = {}
+        self.pool: Workers | None = None
+        self.running: set[SaveFuture] = set()
+        self.last: dict[str, SaveFuture] = {}
         """The last save of each path."""
 
     def submit(self, future: SaveFuture) -> bool:
@@ -111,7 +112,7 @@ class _Saves:
     def run(self, box: list[SaveFuture], write: Callable[[], None]) -> None:
         """Writes a file. Empties the box, so that the pool does not keep the future."""
         future = box.pop()
-        error: Optional[BaseException] = None
+        error: BaseException | None = None
         try:
             if future._earlier is not None:
                 wait([future._earlier])  # it began before, so this ends
@@ -163,12 +164,12 @@ def _raise_interrupt(future: SaveFuture) -> None:
 
 
 def start_save(
-    specs: Dict[str, TensorSpec],
+    specs: dict[str, TensorSpec],
     readers: Readers,
     filename: Path,
-    metadata: Optional[Dict[str, str]],
+    metadata: dict[str, str] | None,
     fsync: bool,
-    budget_bytes: Optional[int],
+    budget_bytes: int | None,
     sums: SumsOption,
 ) -> SaveFuture:
     """Copies tensors, and writes them in the background."""

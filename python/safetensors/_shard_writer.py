@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import SafetensorError, safe_open
@@ -25,7 +26,7 @@ class _Shard:
     It is completed by the call that ends last of those that write its bytes.
     """
 
-    def __init__(self, number: int, rows: List[Row], nbytes: int) -> None:
+    def __init__(self, number: int, rows: list[Row], nbytes: int) -> None:
         self.number = number
         self.rows = rows
         self.nbytes = nbytes
@@ -35,7 +36,7 @@ class _Shard:
         self.is_full = False
         """Whether no tensor will be added."""
         self.is_complete = False
-        self.digests: Optional[Collect] = None
+        self.digests: Collect | None = None
 
     @property
     def nbytes_written(self) -> int:
@@ -59,35 +60,35 @@ class ShardWriter:
     def __init__(
         self,
         folder: Path,
-        rows: Optional[List[Row]],
-        max_shard_size: Union[int, str],
+        rows: list[Row] | None,
+        max_shard_size: int | str,
         name: str,
-        metadata: Optional[Dict[str, str]],
+        metadata: dict[str, str] | None,
         layout: str,
         fsync: bool,
         budget_bytes: int,
-        progress: Optional[Progress],
+        progress: Progress | None,
         sums: SumsOption,
     ) -> None:
         _core._plan_layout([], metadata, layout)  # checks them
         self._options = (metadata, layout, fsync, budget_bytes)
         self._progress = progress
-        self._sums: List[str] = []
+        self._sums: list[str] = []
         if sums:
             from ._sums_save import algorithms_of
 
             self._sums = algorithms_of(sums)
         self._lock = threading.RLock()
-        self._callers: Set[int] = set()
+        self._callers: set[int] = set()
         """The threads that are within a call."""
         self._is_committing = False
         self._is_closed = False
         self._progress_lock = threading.Lock()
         self._most = parse_size(max_shard_size)
-        self._places: List[Tuple[_Shard, int]] = []  # by index of the tensor
-        self._sizes: List[int] = []
-        self._names: Dict[str, None] = {}  # in the order of the indices
-        self._shards: List[_Shard] = []
+        self._places: list[tuple[_Shard, int]] = []  # by index of the tensor
+        self._sizes: list[int] = []
+        self._names: dict[str, None] = {}  # in the order of the indices
+        self._shards: list[_Shard] = []
         self._done = 0
         self._total = 0
         self._has_plan = rows is not None
@@ -95,12 +96,12 @@ class ShardWriter:
             self._divide(rows)
         self._files = ModelFiles(folder, name, fsync)
 
-    def _divide(self, rows: List[Row]) -> None:
+    def _divide(self, rows: list[Row]) -> None:
         sizes = nbytes_of(rows)
         self._sizes = list(sizes.values())
         self._total = sum(self._sizes)
         by_name = {row[0]: row for row in rows}
-        found: Dict[str, Tuple[_Shard, int]] = {}
+        found: dict[str, tuple[_Shard, int]] = {}
         for number, names in enumerate(split(sizes, self._most).shards, 1):
             rows_of = [by_name[name] for name in names]
             shard = _Shard(number, rows_of, sum(sizes[name] for name in names))
@@ -140,7 +141,7 @@ class ShardWriter:
         with self._used(shard, [tensor]) as writer:
             return bool(writer.write(index, data))
 
-    def write_bytes(self, tensor: int, begin: Optional[int], data: Buffer) -> None:
+    def write_bytes(self, tensor: int, begin: int | None, data: Buffer) -> None:
         shard, index = self._places[tensor]
         with self._used(shard, [tensor]) as writer:
             writer.write_bytes(index, begin, data)
@@ -152,8 +153,8 @@ class ShardWriter:
         with self._used(shard, [tensor]) as writer:
             writer.write_slice(at, index, dtype, shape, data)
 
-    def copy(self, file: safe_open, tensors: Sequence[Tuple[int, str]], cast: bool) -> None:
-        by_shard: Dict[_Shard, List[Tuple[int, str]]] = {}
+    def copy(self, file: safe_open, tensors: Sequence[tuple[int, str]], cast: bool) -> None:
+        by_shard: dict[_Shard, list[tuple[int, str]]] = {}
         for tensor, name in tensors:
             self._refuse_written(tensor)
             by_shard.setdefault(self._places[tensor][0], []).append((tensor, name))
@@ -161,8 +162,8 @@ class ShardWriter:
             with self._used(shard, [tensor for tensor, _ in pairs]) as writer:
                 writer.copy(file, [(self._places[i][1], name) for i, name in pairs], cast)
 
-    def missing(self) -> List[int]:
-        incomplete: Dict[_Shard, Set[int]] = {}
+    def missing(self) -> list[int]:
+        incomplete: dict[_Shard, set[int]] = {}
         result = []
         self._refuse_own_call()
         self._check_open()  # first: a thread that completes the model may hold the lock for long
@@ -352,7 +353,7 @@ class ShardWriter:
             shard.writer = None
 
 
-def _checker(rows: List[Row]) -> Any:
+def _checker(rows: list[Row]) -> Any:
     """Returns a writer of these tensors that only checks what it is given."""
     return _core._FileWriter(
         lambda offset, view: None, True, rows, None, "given", False, 0, None, None

@@ -8,22 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _model_folder
 from ._absent import needed, refuse_absent
@@ -45,21 +31,21 @@ class Shard(NamedTuple):
 
     path: str
     """The path of a local file, the name of another."""
-    names: Optional[List[str]] = None
+    names: list[str] | None = None
     """The tensors that an index assigns to the file; None without an index."""
     index_path: str = ""
     """The index; empty without one."""
-    reader: Optional[Callable[[], RangeReader]] = None
+    reader: Callable[[], RangeReader] | None = None
     """Makes the reader of a file that is not local; None for a local file."""
-    total_size: Optional[int] = None
+    total_size: int | None = None
     """The bytes of all tensors of the model, if the index says so."""
     url: str = ""
     """Where another process finds the file, if it has a URL. May have secrets in it."""
     folder: str = ""
     """The folder in which the file was found, without an index; empty if the caller named it."""
-    verifier: Union[Verifier, FileHashes, None] = None
+    verifier: Verifier | FileHashes | None = None
     """Finds the digests that the file is compared with, if it is."""
-    model: Optional[FolderModel] = None
+    model: FolderModel | None = None
     """The model of the local folder in which the file was found; None if the caller named it."""
     absent_from: str = ""
     """The sums that name these tensors, if no file has them; then the path is that of the folder or
@@ -68,24 +54,24 @@ class Shard(NamedTuple):
     """The URL that led to a file in the Hub's cache; empty for others."""
 
 
-Opened = Tuple[Shard, Optional[safe_open], List[str]]
+Opened = tuple[Shard, safe_open | None, list[str]]
 """A file; its handle, None if no tensor in it is requested; and the names of its tensors in the
 order of their bytes, those that an index assigns to it if there is one."""
 
 
-def sources_of(filenames: Sources) -> List[Union[Path, RangeReader]]:
+def sources_of(filenames: Sources) -> list[Path | RangeReader]:
     """Returns the entries of `filenames`, which may be a single one."""
     if isinstance(filenames, (str, bytes, os.PathLike)) or _is_reader(filenames):
         return [filenames]  # type: ignore[list-item]
     return list(filenames)  # type: ignore[arg-type]
 
 
-OfUrl = Callable[[str, Optional[Mapping[str, Any]], Choice], List[Shard]]
+OfUrl = Callable[[str, Mapping[str, Any] | None, Choice], list[Shard]]
 
 
 def shards_of_url(
-    url: str, storage_options: Optional[Mapping[str, Any]], choice: Choice
-) -> List[Shard]:
+    url: str, storage_options: Mapping[str, Any] | None, choice: Choice
+) -> list[Shard]:
     """Returns the files that a URL selects."""
     from ._remote.open import find_shards
 
@@ -95,9 +81,7 @@ def shards_of_url(
     ]
 
 
-def _in_cache(
-    url: str, storage_options: Optional[Mapping[str, Any]], choice: Choice
-) -> List[Shard]:
+def _in_cache(url: str, storage_options: Mapping[str, Any] | None, choice: Choice) -> list[Shard]:
     """Returns the files of the Hub's cache that a URL selects; none if it is not the cache that is
     read."""
     from ._remote.open import find_cached
@@ -122,11 +106,11 @@ def _not_cached(path: str) -> SafetensorError:
 
 def find_shards(
     filenames: Sources,
-    storage_options: Optional[Mapping[str, Any]] = None,
+    storage_options: Mapping[str, Any] | None = None,
     of_url: OfUrl = shards_of_url,
-    verify: Union[Verify, FileHashes] = None,
+    verify: Verify | FileHashes = None,
     choice: Choice = BY_RULE,
-) -> List[Shard]:
+) -> list[Shard]:
     """Returns the files that `filenames` selects.
 
     With `verify`, what sums name and no file has comes first, as shards of tensors that are
@@ -155,7 +139,7 @@ def find_shards(
         raise ValueError("no files to load: the list of filenames is empty")
     if storage_options is not None and not any(map(is_url, sources)):
         raise TypeError("storage_options are settings for URLs, and filenames has none")
-    found: List[Shard] = []
+    found: list[Shard] = []
     for source in sources:
         if isinstance(source, str) and is_url(source):
             found += _in_cache(source, storage_options, choice) or of_url(
@@ -175,7 +159,7 @@ def find_shards(
     return found
 
 
-def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False) -> List[Shard]:
+def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False) -> list[Shard]:
     """Returns the files that a path or URL selects, for what is about files more than a model.
 
     As find_shards(), but if a local directory has files of several models and no index, all its
@@ -205,7 +189,7 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
         return [Shard(os.path.join(directory, file), folder=directory) for file in files]
 
 
-def with_hashes(verify: Verify, expected_hashes: Optional[Mapping[str, str]]) -> Any:
+def with_hashes(verify: Verify, expected_hashes: Mapping[str, str] | None) -> Any:
     """Returns `verify`; or what compares whole files with their SHA-256, if these are given.
 
     Raises:
@@ -220,10 +204,10 @@ def with_hashes(verify: Verify, expected_hashes: Optional[Mapping[str, str]]) ->
 
 def open_tensors(
     shards: Sequence[Shard],
-    wanted: Optional[Collection[str]],
+    wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
-) -> Tuple[Dict[str, safe_open], List[str]]:
+) -> tuple[dict[str, safe_open], list[str]]:
     """Opens the files that hold requested tensors.
 
     Args:
@@ -242,8 +226,8 @@ def open_tensors(
         IntegrityError: a requested tensor is absent, see refuse_absent().
         OSError: a file cannot be opened.
     """
-    handles: Dict[str, safe_open] = {}
-    unwanted: List[str] = []
+    handles: dict[str, safe_open] = {}
+    unwanted: list[str] = []
     for _, handle, names in refuse_repeated(open_shards(shards, wanted, backend, stack)):
         if wanted is not None:
             unwanted += (name for name in names if name not in wanted)
@@ -255,7 +239,7 @@ def open_tensors(
 
 def refuse_repeated(opened: Iterable[Opened]) -> Iterator[Opened]:
     """Yields what open_shards() yields. Raises SafetensorError if two files hold the same name."""
-    paths: Dict[str, str] = {}
+    paths: dict[str, str] = {}
     for shard, handle, names in opened:
         # load_files returns one dict, in which the second tensor would replace the first.
         repeated = paths.keys() & names
@@ -268,7 +252,7 @@ def refuse_repeated(opened: Iterable[Opened]) -> Iterator[Opened]:
 
 def open_shards(
     shards: Sequence[Shard],
-    wanted: Optional[Collection[str]],
+    wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
 ) -> Iterator[Opened]:
@@ -298,8 +282,8 @@ def _is_reader(filename: object) -> bool:
 
 
 def _shards_of(
-    filename: Union[Path, RangeReader], choice: Choice, names: Optional[Collection[str]] = None
-) -> List[Shard]:
+    filename: Path | RangeReader, choice: Choice, names: Collection[str] | None = None
+) -> list[Shard]:
     if not isinstance(filename, (str, bytes, os.PathLike)) and _is_reader(filename):
         choice.refuse_for(f"the reader of {filename.name}")
         return [Shard(filename.name, reader=lambda: filename)]
@@ -312,7 +296,7 @@ def _shards_of(
     return [Shard(path)]
 
 
-def _shards_in(directory: str, choice: Choice, names: Optional[Collection[str]]) -> List[Shard]:
+def _shards_in(directory: str, choice: Choice, names: Collection[str] | None) -> list[Shard]:
     """Returns the files of the model of a directory; `names`: see of_directory()."""
     model, index = _model_folder.of_directory(directory, choice, names)
     _model_folder.warn_of(directory, model)
@@ -325,10 +309,10 @@ def _shards_in(directory: str, choice: Choice, names: Optional[Collection[str]])
 
 def _shards_of_index(
     path: str,
-    by_file: Mapping[str, List[str]],
-    total_size: Optional[int],
-    model: Optional[FolderModel] = None,
-) -> List[Shard]:
+    by_file: Mapping[str, list[str]],
+    total_size: int | None,
+    model: FolderModel | None = None,
+) -> list[Shard]:
     """Returns the files that an index names, sorted by name."""
     directory = os.path.dirname(path)
     return [
@@ -339,10 +323,10 @@ def _shards_of_index(
 
 def _open_at_once(
     shards: Sequence[Shard],
-    wanted: Optional[Collection[str]],
+    wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
-) -> Dict[int, safe_open]:
+) -> dict[int, safe_open]:
     """Opens the files that are not local or are read whole, several at once.
 
     Returns:
@@ -360,7 +344,7 @@ def _open_at_once(
 
     from ._workers import Workers
 
-    opening: Dict[int, Future[safe_open]] = {}
+    opening: dict[int, Future[safe_open]] = {}
     try:
         with Workers(min(_HEADERS_AT_ONCE, len(readers))) as pool:
             try:
@@ -387,7 +371,7 @@ def _open_at_once(
 
 
 def _open_file(
-    shard: Shard, reader: Optional[RangeReader], name: Optional[str], backend: str
+    shard: Shard, reader: RangeReader | None, name: str | None, backend: str
 ) -> safe_open:
     """Opens a file. `name` is a requested tensor that the index assigns to it, if any."""
     digests = None
@@ -423,11 +407,11 @@ def absent_from(shard: Shard, name: str) -> SafetensorError:
 
 def _open_shard(
     shard: Shard,
-    wanted: Optional[Collection[str]],
+    wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
-    opened: Optional[safe_open],
-) -> Tuple[Optional[safe_open], List[str]]:
+    opened: safe_open | None,
+) -> tuple[safe_open | None, list[str]]:
     """Returns the open file, or None if no tensor in it is requested, and its tensors' names."""
     names = shard.names
     name = needed(shard, wanted)

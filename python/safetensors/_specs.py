@@ -6,7 +6,8 @@ import contextlib
 import functools
 import os
 import sys
-from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from . import _core
 from ._core import safe_open
@@ -19,16 +20,16 @@ class Spec(NamedTuple):
 
     dtype: str
     """The format's name, such as "BF16"."""
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
 
 
 CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 """The types that are cast, and to which."""
-Row = Tuple[str, str, Sequence[int]]
+Row = tuple[str, str, Sequence[int]]
 """The name, dtype and shape of a tensor, as the compiled module takes them."""
 
 
-def specs_of(source: Any) -> Dict[str, Spec]:
+def specs_of(source: Any) -> dict[str, Spec]:
     """Returns the dtypes and shapes of tensors, for `safe_create`.
 
     Args:
@@ -76,7 +77,7 @@ def _dtype_code(name: str, dtype: Any) -> str:
 
 
 @functools.cache
-def _codes() -> Dict[str, str]:
+def _codes() -> dict[str, str]:
     """Maps the names of dtypes in the format, torch, NumPy and ml_dtypes to those in the format."""
     rows = _core._dtypes().items()
     return {
@@ -116,7 +117,7 @@ def spec_in(file: safe_open, name: str) -> Spec:
     return Spec(meta.dtype, tuple(meta.shape))
 
 
-def nbytes_of(rows: Sequence[Row]) -> Dict[str, int]:
+def nbytes_of(rows: Sequence[Row]) -> dict[str, int]:
     """Returns the bytes of each tensor.
 
     Raises:
@@ -126,11 +127,11 @@ def nbytes_of(rows: Sequence[Row]) -> Dict[str, int]:
     return {row[0]: nbytes for row, (_, nbytes) in zip(rows, places, strict=True)}
 
 
-def _specs_of_file(file: safe_open) -> Dict[str, Spec]:
+def _specs_of_file(file: safe_open) -> dict[str, Spec]:
     return {name: spec_in(file, name) for name in file.offset_keys()}
 
 
-def _specs_of_path(path: Path) -> Dict[str, Spec]:
+def _specs_of_path(path: Path) -> dict[str, Spec]:
     from ._shards import find_shards, open_tensors
 
     with contextlib.ExitStack() as stack:
@@ -138,7 +139,7 @@ def _specs_of_path(path: Path) -> Dict[str, Spec]:
         return {name: spec_in(handle, name) for name, handle in handles.items()}
 
 
-def _begins_with_torch(source: Dict[str, Any]) -> bool:
+def _begins_with_torch(source: dict[str, Any]) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(next(iter(source.values()), None), torch.Tensor)
 

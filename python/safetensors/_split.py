@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List, Mapping, NamedTuple, Union
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from . import _core
 
@@ -27,13 +28,13 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([KMGT])(I?))?B?")
 class Split(NamedTuple):
     """The tensors of each file of a model."""
 
-    shards: List[List[str]]
+    shards: list[list[str]]
     """The names of the tensors, by file. There is at least one file, possibly without tensors."""
     total_size: int
     """The bytes of all tensors."""
 
 
-def parse_size(size: Union[int, str]) -> int:
+def parse_size(size: int | str) -> int:
     """Returns the bytes of a size such as 1000, "5GB" (decimal) or "2GiB" (binary).
 
     Raises:
@@ -53,7 +54,7 @@ def parse_size(size: Union[int, str]) -> int:
     return nbytes
 
 
-def split(sizes: Mapping[str, int], max_shard_size: Union[int, str]) -> Split:
+def split(sizes: Mapping[str, int], max_shard_size: int | str) -> Split:
     """Assigns tensors to shards, in the order of the mapping.
 
     A tensor larger than the limit is a shard of its own, and does not close the current shard: of
@@ -67,8 +68,8 @@ def split(sizes: Mapping[str, int], max_shard_size: Union[int, str]) -> Split:
         ValueError: the limit is not a size, or the model has more than 99,999 shards.
     """
     most = parse_size(max_shard_size)
-    shards: List[List[str]] = []
-    current: List[str] = []
+    shards: list[list[str]] = []
+    current: list[str] = []
     room = most
     for name, nbytes in sizes.items():
         if nbytes > most:
@@ -100,7 +101,7 @@ def check_name(name: str, most: int = MOST_NAME_NBYTES) -> None:
         raise ValueError(f"a model's name has at most {most} bytes: {name!r}")
 
 
-def file_names(name: str, count: int) -> List[str]:
+def file_names(name: str, count: int) -> list[str]:
     """Returns the names of a model's files, without the index."""
     if count == 1:
         return [f"{name}.safetensors"]

@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import threading
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 
 class _Place(NamedTuple):
@@ -21,7 +21,7 @@ class _Place(NamedTuple):
 class StreamTarget:
     """A binary file object as a target of `safe_create`."""
 
-    def __init__(self, file: Any, place: Optional[_Place]) -> None:
+    def __init__(self, file: Any, place: _Place | None) -> None:
         self._file = file
         self._place = place
         self._begin = self._end = place.begin if place is not None else 0
@@ -51,7 +51,7 @@ class StreamTarget:
 
     def _write_some(self, view: memoryview) -> int:
         """Writes the first bytes, and returns how many."""
-        count: Optional[int] = self._file.write(view)
+        count: int | None = self._file.write(view)
         if count is None and not isinstance(self._file, io.RawIOBase):
             return len(view)  # some objects do not say: they have written all
         if not count:
@@ -104,7 +104,7 @@ def stream_target(file: Any) -> StreamTarget:
     return StreamTarget(file, _place_of(file))
 
 
-def _place_of(file: Any) -> Optional[_Place]:
+def _place_of(file: Any) -> _Place | None:
     """Returns the position of an object that can be written anywhere; None for others."""
     if "a" in str(getattr(file, "mode", "")):
         return None

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring_ascii as _quoted  # as json.dumps, but ten times as fast
-from typing import Dict, Iterator, Mapping, NamedTuple, Optional
+from typing import NamedTuple
 
 from . import _core
 from ._core import SafetensorError
@@ -23,7 +24,7 @@ OF_FOLDER = "model" + SUFFIX
 _MOST_NBYTES = 100_000_000
 _NAME_STEP = 1 << 16
 
-Digests = Dict[str, str]
+Digests = dict[str, str]
 """Hexadecimal digests by algorithm."""
 
 
@@ -33,7 +34,7 @@ class FileSums(NamedTuple):
     nbytes: int
     header: Digests
     """The digest of the header and the 8 bytes before it."""
-    sha256: Optional[str] = None
+    sha256: str | None = None
     """The SHA-256 of the whole file."""
 
 
@@ -42,16 +43,16 @@ class TensorSums(NamedTuple):
 
     file: str
     digests: Digests
-    blocks: Optional[bytes] = None
+    blocks: bytes | None = None
     """XXH3-64 of each block, 8 little-endian bytes each."""
 
 
 class Sums(NamedTuple):
     """The digests of a model."""
 
-    files: Dict[str, FileSums]
+    files: dict[str, FileSums]
     """By path, relative to the model's folder."""
-    tensors: Dict[str, TensorSums]
+    tensors: dict[str, TensorSums]
     block_size: int = BLOCK_SIZE
 
     def whole(self) -> Digests:
@@ -59,7 +60,7 @@ class Sums(NamedTuple):
         found = {algorithm: self._whole_of(algorithm) for algorithm in (XXH3, SHA256)}
         return {algorithm: digest for algorithm, digest in found.items() if digest is not None}
 
-    def _whole_of(self, algorithm: str) -> Optional[str]:
+    def _whole_of(self, algorithm: str) -> str | None:
         """Returns the digest of the model by this algorithm, or None if a tensor lacks it."""
         if not all(algorithm in each.digests for each in self.tensors.values()):
             return None

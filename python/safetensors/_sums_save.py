@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, List, Mapping, Optional, Tuple, Union
+from collections.abc import Callable, Mapping
 
 from . import _core, _digests, _sums
 from ._core import _OwnTarget as OwnTarget
@@ -11,7 +11,7 @@ from ._digests import FileDigests, Known
 from ._sums import SHA256, XXH3, Sums, TensorSums
 from ._typing import Path, SumsOption
 
-Make = Tuple[Optional[str], Callable[[str, Optional[Known]], Optional[bytes]]]
+Make = tuple[str | None, Callable[[str, Known | None], bytes | None]]
 """The argument of the compiled module: the path of the sums, and a function that returns their
 content. It is called with the path of the complete file before the file gets its name."""
 
@@ -21,9 +21,9 @@ class Collect:
 
     def __init__(self, sums: SumsOption) -> None:
         self._algorithms = algorithms_of(sums)
-        self.files: List[FileDigests] = []
+        self.files: list[FileDigests] = []
 
-    def _make(self, temporary: str, known: Optional[Known]) -> None:
+    def _make(self, temporary: str, known: Known | None) -> None:
         self.files.append(_digests.of_file(temporary, self._algorithms, known))
 
     @property
@@ -31,7 +31,7 @@ class Collect:
         return None, self._make
 
 
-def algorithms_of(sums: SumsOption) -> List[str]:
+def algorithms_of(sums: SumsOption) -> list[str]:
     """Returns the algorithms of the sums to write, always with XXH3; none for no sums."""
     if sums is None or sums is False:
         return []
@@ -42,7 +42,7 @@ def algorithms_of(sums: SumsOption) -> List[str]:
     return [XXH3, SHA256] if SHA256 in wanted else [XXH3] if wanted else []
 
 
-def of_one(sums: Union[SumsOption, Collect], filename: Union[Path, OwnTarget]) -> Optional[Make]:
+def of_one(sums: SumsOption | Collect, filename: Path | OwnTarget) -> Make | None:
     """Returns what makes the sums of a file; None for no sums."""
     if isinstance(sums, Collect):
         return sums.make
@@ -57,7 +57,7 @@ def of_one(sums: Union[SumsOption, Collect], filename: Union[Path, OwnTarget]) -
         raise ValueError(f"sums are of files, and {path} is none")
     name = os.path.basename(path)
 
-    def make(temporary: str, known: Optional[Known]) -> bytes:
+    def make(temporary: str, known: Known | None) -> bytes:
         return sums_of({name: _digests.of_file(temporary, algorithms, known)}).to_bytes()
 
     return _sums.path_of(path), make
@@ -65,7 +65,7 @@ def of_one(sums: Union[SumsOption, Collect], filename: Union[Path, OwnTarget]) -
 
 def sums_of(files: Mapping[str, FileDigests]) -> Sums:
     """Returns the sums of files with these names."""
-    tensors: Dict[str, TensorSums] = {}
+    tensors: dict[str, TensorSums] = {}
     for name, found in files.items():
         for tensor, each in found.tensors.items():
             tensors[tensor] = TensorSums(name, each.digests, each.blocks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import List, Optional, Sequence
+from collections.abc import Sequence
 
 from . import _core, _folder, _recovery, _split
 from ._errors import failure
@@ -25,7 +25,7 @@ class Switch:
         """
         self._folder = folder
         self._name = name
-        self._content: Optional[_recovery.Content] = None
+        self._content: _recovery.Content | None = None
         self.is_committed = False
         """Whether a file has taken its place, so that only the new model can become whole."""
         self._fd = -1
@@ -56,7 +56,7 @@ class Switch:
             self.parts = self._folder.make_private(self._name, _recovery.KIND)
         return _recovery.refuse_busy(self._folder, self._name)
 
-    def _others(self) -> List[str]:
+    def _others(self) -> list[str]:
         """Returns other saves of the model. One without a switch yet will see this one."""
         return [
             each.folder.name
@@ -115,7 +115,7 @@ class Switch:
             self._close()
         return True
 
-    def _inodes(self, shards: int) -> List[int]:
+    def _inodes(self, shards: int) -> list[int]:
         found = _recovery.identities(self.parts, _recovery.parts_of(shards))
         return [found[part][2] for part in _recovery.parts_of(shards)]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from types import TracebackType
-from typing import Callable, Optional, Type
 
 from ._typing import Buffer
 
@@ -20,9 +20,9 @@ class TensorStream(io.BufferedWriter):
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         try:
             self.close()

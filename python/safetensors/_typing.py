@@ -1,18 +1,8 @@
 """Argument types that several modules share."""
 
 import os
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    List,
-    Mapping,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-    Union,
-)
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -37,12 +27,12 @@ __all__ = [
     "Verify",
 ]
 
-Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
-Paths = Union[Path, Sequence[Path]]
-Source = Union[Path, RangeReader]
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Paths = Path | Sequence[Path]
+Source = Path | RangeReader
 """A path; the URL of a file, a str such as "s3://bucket/key"; or a RangeReader."""
-Sources = Union[Source, Sequence[Source]]
-SumsOption = Union[bool, str, Sequence[str], None]
+Sources = Source | Sequence[Source]
+SumsOption = bool | str | Sequence[str] | None
 """Which sums to write: none; true for XXH3-128; "xxh3-128", "sha256" or a list of these."""
 Progress = Callable[[int, int], object]
 """Called as `progress(done, total)` with byte counts."""
@@ -57,15 +47,15 @@ class SumsSource(Protocol):
     def _read_sums(self, path: str) -> Sums: ...
 
 
-Verify = Union[None, bool, Path, Mapping[str, str], Sums, SumsSource]
+Verify: TypeAlias = bool | Path | Mapping[str, str] | Sums | SumsSource | None
 """What files are compared with: see docs/verify.md."""
 
-Digests = Tuple[
-    Optional[int],
-    Optional[str],
-    Mapping[str, Tuple[Optional[str], Optional[bytes]]],
+Digests = tuple[
+    int | None,
+    str | None,
+    Mapping[str, tuple[str | None, bytes | None]],
     bool,
-    Optional[str],
+    str | None,
 ]
 """The digests of a file, for the compiled module: its size, the digest of its header, the digest
 and the blocks of each tensor, whether other tensors are not compared, and the digest of the whole
@@ -78,12 +68,12 @@ class FileOfLoad(Protocol):
     @property
     def path(self) -> str: ...
     @property
-    def names(self) -> Optional[List[str]]: ...
+    def names(self) -> list[str] | None: ...
     @property
     def index_path(self) -> str: ...
     @property
     def folder(self) -> str: ...
     @property
-    def reader(self) -> Optional[object]: ...
+    def reader(self) -> object | None: ...
     @property
     def absent_from(self) -> str: ...

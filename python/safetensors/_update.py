@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Sequence, Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ._core import SafetensorError, safe_open
 from ._errors import failure
@@ -36,7 +37,7 @@ def update_file(
     *,
     add: bool = False,
     remove: Iterable[str] = (),
-    metadata: Union[Dict[str, str], _Keep, None] = KEEP,
+    metadata: dict[str, str] | _Keep | None = KEEP,
     fsync: bool = False,
     sums: SumsOption = None,
     in_place: bool = False,
@@ -181,9 +182,9 @@ def _unknown(filename: Path, name: str, old: Iterable[str], advice: str) -> Safe
 
 def _checked_specs(
     filename: Path, old: Mapping[str, Spec], tensors: Mapping[str, Any]
-) -> Dict[str, Spec]:
+) -> dict[str, Spec]:
     """Returns the specs of the changed and added tensors."""
-    specs: Dict[str, Spec] = {}
+    specs: dict[str, Spec] = {}
     for name, tensor in tensors.items():
         if hasattr(tensor, "dtype"):
             specs[name] = spec_of(name, tensor)

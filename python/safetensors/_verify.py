@@ -7,22 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _sums
 from ._core import SafetensorError
@@ -53,14 +39,14 @@ class IntegrityError(SafetensorError, ValueError):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        self.damaged: List[Damage] = []
+        self.damaged: list[Damage] = []
         """The first 20 ranges that differ. Empty if the size or the header of the file differs, or
         a tensor is missing."""
         self.count = 0
         """The number of all of them."""
 
 
-def missing(source: str, what: str, why: str, subject: Optional[str] = None) -> IntegrityError:
+def missing(source: str, what: str, why: str, subject: str | None = None) -> IntegrityError:
     """Returns the error for a file or tensor that should be there.
 
     Args:
@@ -83,14 +69,14 @@ class Absent(NamedTuple):
 
     source: str
     """The folder or the index that should lead to them."""
-    names: List[str]
+    names: list[str]
     sums: str
     """The sums that have their digests."""
 
 
 def digests_for(
-    filename: Any, verify: Verify, expected_hashes: Optional[Mapping[str, str]]
-) -> Optional[Digests]:
+    filename: Any, verify: Verify, expected_hashes: Mapping[str, str] | None
+) -> Digests | None:
     """Returns the digests of a file that is opened by itself, for the compiled module."""
     verifier = verifier_of(verify, expected_hashes)
     if verifier is None:
@@ -107,8 +93,8 @@ def digests_for(
 
 
 def verifier_of(
-    verify: Any, expected_hashes: Optional[Mapping[str, str]] = None
-) -> Union[Verifier, FileHashes, None]:
+    verify: Any, expected_hashes: Mapping[str, str] | None = None
+) -> Verifier | FileHashes | None:
     """Returns what finds the digests of files; None if they are not to be compared.
 
     Raises:
@@ -133,7 +119,7 @@ class FileHashes:
         self._hashes = dict(hashes)
         self._names = _Suffixes(self._hashes)
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return FileHashes, ({without_secrets(name): each for name, each in self._hashes.items()},)
 
     def digests(self, path: str, index_path: str = "", is_local: bool = True) -> Digests:
@@ -151,7 +137,7 @@ class FileHashes:
             )
         return None, None, {}, True, "sha256:" + self._hashes[found].lower()
 
-    def absent(self, shards: Sequence[FileOfLoad]) -> List[Absent]:
+    def absent(self, shards: Sequence[FileOfLoad]) -> list[Absent]:
         """Returns nothing: the hashes of files do not say which tensors a model has.
 
         Raises:
@@ -179,10 +165,10 @@ class Verifier:
     reads_all = False
 
     def __init__(self, verify: Any) -> None:
-        self._algorithm: Optional[str] = None
-        self._sums: Optional[_ByFile] = None
-        self._digests: Optional[Dict[str, Tuple[str, None]]] = None
-        self._read: Dict[str, _ByFile] = {}
+        self._algorithm: str | None = None
+        self._sums: _ByFile | None = None
+        self._digests: dict[str, tuple[str, None]] | None = None
+        self._read: dict[str, _ByFile] = {}
         self._read_sums: Callable[[str], Sums] = _sums.read
         if isinstance(verify, Sums):
             self._sums = _ByFile(verify, "the sums")
@@ -228,7 +214,7 @@ class Verifier:
 
     def _of_tensor(
         self, name: str, tensor: TensorSums, where: str
-    ) -> Tuple[Optional[str], Optional[bytes]]:
+    ) -> tuple[str | None, bytes | None]:
         digests, wanted = tensor.digests, self._algorithm
         if wanted is not None and wanted not in digests:
             raise failure(
@@ -265,7 +251,7 @@ class Verifier:
             self._read[path] = _ByFile(self._read_sums(path), path)
         return self._read[path]
 
-    def absent(self, shards: Sequence[FileOfLoad]) -> List[Absent]:
+    def absent(self, shards: Sequence[FileOfLoad]) -> list[Absent]:
         """Returns the tensors of the sums that no file of a load has: what a stranger removed.
 
         All tensors have to be there of sums that are used for a folder or an index. A file that
@@ -279,8 +265,8 @@ class Verifier:
         """
         if self._digests is not None or not any(map(_source_of, shards)):
             return []
-        sources: Dict[int, str] = {}
-        used: Dict[int, Tuple[_ByFile, Set[str]]] = {}
+        sources: dict[int, str] = {}
+        used: dict[int, tuple[_ByFile, set[str]]] = {}
         for shard in shards:
             sums = self._sums_of(shard.path, shard.index_path, shard.reader is None)
             _, present = used.setdefault(id(sums), (sums, set()))
@@ -305,8 +291,8 @@ class _ByFile:
 
     def __init__(self, sums: Sums, path: str) -> None:
         self.path = path
-        self.files: Dict[str, FileSums] = sums.files
-        self.tensors: Dict[str, Dict[str, TensorSums]] = {file: {} for file in sums.files}
+        self.files: dict[str, FileSums] = sums.files
+        self.tensors: dict[str, dict[str, TensorSums]] = {file: {} for file in sums.files}
         for name, tensor in sums.tensors.items():
             self.tensors[tensor.file][name] = tensor
         self._names = _Suffixes(sums.files)
@@ -329,8 +315,8 @@ class _Suffixes:
     """Relative paths of files, found by the paths that end with them."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names: Dict[str, str] = {}
-        counts: Dict[str, Set[int]] = {}
+        self._names: dict[str, str] = {}
+        counts: dict[str, set[int]] = {}
         for name in names:
             parts = _parts_of(name)
             self._names.setdefault("/".join(parts), name)
@@ -338,7 +324,7 @@ class _Suffixes:
         # The numbers of parts of the paths with the same last part, the largest first.
         self._counts = {last: sorted(each, reverse=True) for last, each in counts.items()}
 
-    def find(self, path: str) -> Optional[str]:
+    def find(self, path: str) -> str | None:
         """Returns the longest of the names that a path ends with, in whole parts."""
         parts = _parts_of(path)
         for count in self._counts.get(parts[-1], ()):
@@ -348,7 +334,7 @@ class _Suffixes:
         return None
 
 
-def _parts_of(path: str) -> List[str]:
+def _parts_of(path: str) -> list[str]:
     return re.split(r"[/\\]", path)
 
 
@@ -357,7 +343,7 @@ def _source_of(shard: FileOfLoad) -> str:
     return shard.index_path or shard.folder
 
 
-def _numbered(path: str) -> Optional[Tuple[str, str, str, int]]:
+def _numbered(path: str) -> tuple[str, str, str, int] | None:
     """Returns what the names of all files of a model in numbered files have; None for others."""
     parsed = _core._parse_model_file_name(_parts_of(path)[-1])
     if parsed is None or parsed[0] not in ("shard", "rank"):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Callable, Deque, Optional, Tuple, Type, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 NO_THREAD = "the system starts no more threads for this process"
 """Begins errors of what cannot be done without a thread."""
 
-_Call = Tuple["Future[Any]", Callable[..., Any], Tuple[Any, ...]]
+_Call = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class Workers:
@@ -31,7 +32,7 @@ class Workers:
     def __init__(self, threads: int, name: str = "safetensors") -> None:
         self._pool = ThreadPoolExecutor(threads, name)
         self._lock = threading.Lock()
-        self._calls: Deque[_Call] = deque()
+        self._calls: deque[_Call] = deque()
         self._working = 0  # threads that look for calls until none is left
 
     def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
@@ -45,7 +46,7 @@ class Workers:
                 raise error  # such as Ctrl-C, which is for the calling thread
         return future
 
-    def try_submit(self, call: Callable[..., T], *args: Any) -> Optional[Future[T]]:
+    def try_submit(self, call: Callable[..., T], *args: Any) -> Future[T] | None:
         """Returns the future of `call(*args)`; None if no thread will run it."""
         item: _Call = (Future(), call, args)
         with self._lock:
@@ -62,7 +63,7 @@ class Workers:
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the threads, as ThreadPoolExecutor.shutdown() does."""
-        cancelled: Deque[_Call] = deque()
+        cancelled: deque[_Call] = deque()
         with self._lock:
             if cancel_futures:
                 cancelled, self._calls = self._calls, cancelled
@@ -75,9 +76,9 @@ class Workers:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.shutdown()
 

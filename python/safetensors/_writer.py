@@ -6,20 +6,9 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _core
 from ._core import SafetensorError, safe_open
@@ -41,7 +30,7 @@ __all__ = ["SafeWriter", "safe_create"]
 
 _BUDGET_NBYTES = 256 << 20
 
-Target = Union[Path, int, "BinaryIO", Callable[[int, memoryview], object], OwnTarget]
+Target: TypeAlias = "Path | int | BinaryIO | Callable[[int, memoryview], object] | OwnTarget"
 _PATHS = (str, bytes, os.PathLike, OwnTarget)
 
 
@@ -49,13 +38,13 @@ def safe_create(
     target: Target,
     specs: Any = None,
     *,
-    metadata: Optional[Dict[str, str]] = None,
+    metadata: dict[str, str] | None = None,
     layout: str = "canonical",
-    max_shard_size: Union[int, str, None] = None,
+    max_shard_size: int | str | None = None,
     name: str = "model",
     budget_bytes: int = _BUDGET_NBYTES,
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: Progress | None = None,
     sums: SumsOption = None,
     _data_begin: int = 0,
 ) -> SafeWriter:
@@ -131,7 +120,7 @@ def safe_create(
     return SafeWriter(writer, entries, stream)
 
 
-def _rows(specs: Optional[Dict[str, Spec]]) -> Optional[List[Row]]:
+def _rows(specs: dict[str, Spec] | None) -> list[Row] | None:
     """Returns the specs as the compiled module takes them."""
     if specs is None:
         return None
@@ -151,19 +140,19 @@ class SafeWriter(NotPickled):
     """
 
     _why_not_pickled = "it writes a file in this process. Send it the tensors, such as by a queue"
-    _inner: Optional[OpenWriter] = None  # also of an object whose constructor did not run
+    _inner: OpenWriter | None = None  # also of an object whose constructor did not run
 
     def __init__(
         self,
         writer: Any,
-        specs: Optional[Dict[str, Spec]],
-        stream: Optional[StreamTarget] = None,
+        specs: dict[str, Spec] | None,
+        stream: StreamTarget | None = None,
     ) -> None:
         """Takes a _FileWriter or a ShardWriter; without specs, one that tensors are added to."""
         self._inner = OpenWriter(writer, stream)
         self._lock = threading.Lock()
         self._has_plan = specs is not None
-        self._specs: Dict[str, Spec] = specs or {}
+        self._specs: dict[str, Spec] = specs or {}
         self._index = dict(zip(self._specs, range(len(self._specs)), strict=True))
 
     def __repr__(self) -> str:
@@ -175,12 +164,12 @@ class SafeWriter(NotPickled):
         )
 
     @property
-    def specs(self) -> Dict[str, Spec]:
+    def specs(self) -> dict[str, Spec]:
         """The dtype and shape of each tensor; without specs, of those written so far."""
         return dict(self._specs)
 
     @property
-    def missing(self) -> List[str]:
+    def missing(self) -> list[str]:
         """The names of the tensors that are not completely written, in file order.
 
         Raises:
@@ -266,9 +255,9 @@ class SafeWriter(NotPickled):
     def copy(
         self,
         source: safe_open,
-        name: Optional[str] = None,
+        name: str | None = None,
         *,
-        to: Optional[str] = None,
+        to: str | None = None,
         cast: bool = False,
     ) -> None:
         """Copies tensors of an open file, without bringing them into memory if possible.
@@ -329,9 +318,9 @@ class SafeWriter(NotPickled):
 
     def __exit__(
         self,
-        exc_type: Optional[Type[BaseException]],
-        exc_value: Optional[BaseException],
-        traceback: Optional[TracebackType],
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         try:
             # A block that aborts its writer, or handles an error of closing it, may end.
@@ -345,7 +334,7 @@ class SafeWriter(NotPickled):
         self.abort()
 
     def _copy(
-        self, source: safe_open, pairs: Sequence[Tuple[str, str]], cast: bool = False
+        self, source: safe_open, pairs: Sequence[tuple[str, str]], cast: bool = False
     ) -> None:
         """Copies tensors, given as pairs of the name in the new file and that in the source."""
         writer = self._open()
@@ -391,7 +380,7 @@ class SafeWriter(NotPickled):
             )
         return spec_of(name, tensor)
 
-    def _add(self, writer: Any, specs: Dict[str, Spec]) -> List[int]:
+    def _add(self, writer: Any, specs: dict[str, Spec]) -> list[int]:
         """Adds tensors, or none if one of them was added before, and returns their indices."""
         refuse_own_call(writer)
         with self._lock:

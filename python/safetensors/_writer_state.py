@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._core import SafetensorError
 from ._errors import failure
@@ -40,7 +41,7 @@ class WriterState:
         # With an RLock, since a signal handler may run while its thread holds it.
         self._changed = threading.Condition(threading.RLock())
         self._state = OPEN
-        self._actor: Optional[int] = None
+        self._actor: int | None = None
         """The thread that closes or aborts the writer, or has done so."""
         self._has_failed = False
 
@@ -56,7 +57,7 @@ class WriterState:
 
     def close(
         self, commit: Callable[[], _Result], give_up: Callable[[BaseException], str]
-    ) -> Optional[_Result]:
+    ) -> _Result | None:
         """Returns what `commit()` returns; None if the writer is closed already.
 
         Waits for another thread that closes or aborts the writer.
@@ -150,7 +151,7 @@ class OpenWriter:
     Thread safety: as WriterState.
     """
 
-    def __init__(self, writer: Any, stream: Optional[StreamTarget]) -> None:
+    def __init__(self, writer: Any, stream: StreamTarget | None) -> None:
         self.writer = writer
         """None when the file was completed or discarded."""
         self._stream = stream

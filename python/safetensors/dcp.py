@@ -17,7 +17,7 @@ import dataclasses
 import os
 import threading
 import weakref
-from typing import Any, ClassVar, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
@@ -50,15 +50,15 @@ class _FromRank(NamedTuple):
     """What a rank adds to its plan for the coordinator."""
 
     site: Site
-    rows: List[Row]
+    rows: list[Row]
     """The tensors of its state dict, in their order."""
 
 
 class _SharedFiles(NamedTuple):
     """What the coordinator answers if the ranks write into the final files."""
 
-    files: List[File]
-    places: Dict[str, Place]
+    files: list[File]
+    places: dict[str, Place]
     fsync: bool
 
 
@@ -88,9 +88,9 @@ class StorageWriter(_Base):
         self,
         path: Path,
         *,
-        max_shard_size: Union[int, str] = "5GB",
+        max_shard_size: int | str = "5GB",
         name: str = "model",
-        fqn_to_index_mapping: Optional[Dict[str, int]] = None,
+        fqn_to_index_mapping: dict[str, int] | None = None,
         fsync: bool = False,
     ) -> None:
         """Makes a writer. All ranks pass the same arguments.
@@ -114,12 +114,12 @@ class StorageWriter(_Base):
         refuse_url(path)
         self._folder = os.path.abspath(os.fsdecode(path))
         self._options = Options(max_shard_size, name, fsync, fqn_to_index_mapping)
-        self._model: Optional[FullSizeModel] = None
-        self._expected: Optional[Dict[str, int]] = None
+        self._model: FullSizeModel | None = None
+        self._expected: dict[str, int] | None = None
         """The bytes of each tensor, if ranks write files of their own."""
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
 
-    def reset(self, checkpoint_id: Optional[Union[str, os.PathLike[str]]] = None) -> None:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Discards a save that did not end. `checkpoint_id` is the folder of the next save."""
         self._abort()
         if checkpoint_id:
@@ -145,7 +145,7 @@ class StorageWriter(_Base):
         local = _FromRank(site_of(self._folder), list(rows.values()))
         return dataclasses.replace(plan, storage_data=local)
 
-    def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Makes the files, and says where each rank writes."""
         self._abort()
         sites = [plan.storage_data.site for plan in plans]
@@ -180,7 +180,7 @@ class StorageWriter(_Base):
 
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
-    ) -> torch.futures.Future[List[WriteResult]]:
+    ) -> torch.futures.Future[list[WriteResult]]:
         """Writes the parts of this rank, and returns a future that is done."""
         try:
             if isinstance(plan.storage_data, _OwnFile):
@@ -190,13 +190,13 @@ class StorageWriter(_Base):
         except BaseException:
             self._abort()
             raise
-        future: torch.futures.Future[List[WriteResult]] = torch.futures.Future()
+        future: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
         future.set_result(results)
         return future
 
-    def finish(self, metadata: Metadata, results: List[List[WriteResult]]) -> None:
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Checks that all bytes were written, and makes the files the model."""
-        written: Dict[str, int] = {}
+        written: dict[str, int] = {}
         for result in (each for of_rank in results for each in of_rank):
             fqn = result.index.fqn
             written[fqn] = written.get(fqn, 0) + result.size_in_bytes
@@ -217,14 +217,14 @@ class StorageWriter(_Base):
             self._abort()
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Returns whether it is a path, whose parent is a folder."""
         path = os.fsdecode(checkpoint_id)
         return "://" not in path and os.path.isdir(os.path.dirname(os.path.abspath(path)))
 
-    def _write_shared_files(self, plan: SavePlan, planner: SavePlanner) -> List[WriteResult]:
+    def _write_shared_files(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         target: _SharedFiles = plan.storage_data
-        by_file: Dict[int, List[WriteItem]] = {}
+        by_file: dict[int, list[WriteItem]] = {}
         for item in plan.items:
             by_file.setdefault(target.places[item.index.fqn].file, []).append(item)
         folder = Folder(self._folder)
@@ -245,7 +245,7 @@ class StorageWriter(_Base):
                 os.close(fd)
         return results
 
-    def _write_own_file(self, plan: SavePlan, planner: SavePlanner) -> List[WriteResult]:
+    def _write_own_file(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         number, ranks = plan.storage_data
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._folder)
@@ -340,7 +340,7 @@ def _row_of(item: WriteItem) -> Row:
     return fqn, spec.dtype, spec.shape
 
 
-def _boxes_of(item: WriteItem) -> Tuple[boxes.Sizes, boxes.Box]:
+def _boxes_of(item: WriteItem) -> tuple[boxes.Sizes, boxes.Box]:
     """Returns the whole tensor of an item, and its part."""
     data = _tensor_data(item)
     bits = data.properties.dtype.itemsize * 8
@@ -357,7 +357,7 @@ def _boxes_of(item: WriteItem) -> Tuple[boxes.Sizes, boxes.Box]:
     return whole, part
 
 
-def _offsets_in_file(item: WriteItem) -> List[int]:
+def _offsets_in_file(item: WriteItem) -> list[int]:
     """Returns where the item's part begins, in elements of the file's dtype."""
     data = _tensor_data(item)
     # An offset is scaled as a size is: F4 has two elements in one of torch's.
@@ -383,9 +383,9 @@ def _resolved(item: WriteItem, planner: SavePlanner) -> torch.Tensor:
     return tensor
 
 
-def _merged(rows: List[Row]) -> Dict[str, Row]:
+def _merged(rows: list[Row]) -> dict[str, Row]:
     """Returns the tensors of all ranks, each once, in the order of the first rank that has it."""
-    found: Dict[str, Row] = {}
+    found: dict[str, Row] = {}
     for row in rows:
         other = found.setdefault(row[0], row)
         if other != row:

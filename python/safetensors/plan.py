@@ -17,25 +17,10 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Literal,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _core
 from ._absent import present, refuse_absent, with_absent
@@ -57,10 +42,10 @@ Part = Any
 each axis, first axis first; an object with a method `part(shape)` that returns one, such as
 `Shard`; or None for the whole tensor."""
 
-Rule = Union[Part, Callable[[str, TensorMeta], Part]]
+Rule = Part | Callable[[str, TensorMeta], Part]
 """A part, or a function of a tensor's name and its entry in the header that returns one."""
 
-Keys = Union[Iterable[str], Callable[[str], bool], None]
+Keys = Iterable[str] | Callable[[str], bool] | None
 """Names of tensors, a function that is true for the names to load, or None for all."""
 
 
@@ -91,7 +76,7 @@ class Shard:
     dim: int
     rank: int
     world_size: int
-    blocks: Union[int, Sequence[int], None] = None
+    blocks: int | Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("dim", "rank", "world_size"):
@@ -112,7 +97,7 @@ class Shard:
                 raise ValueError(f"blocks has a negative size: {size}")
         object.__setattr__(self, "blocks", blocks)
 
-    def part(self, shape: Sequence[int]) -> Tuple[Union[slice, List[slice]], ...]:
+    def part(self, shape: Sequence[int]) -> tuple[slice | list[slice], ...]:
         """Returns the part of a tensor of this shape, as an index.
 
         Raises:
@@ -121,7 +106,7 @@ class Shard:
         axis = self.dim + len(shape) if self.dim < 0 else self.dim
         if not 0 <= axis < len(shape):
             raise ValueError(f"{self}: a tensor of shape {list(shape)} has no axis {self.dim}")
-        ranges: List[slice] = []
+        ranges: list[slice] = []
         begin = 0
         for size in self._blocks_of(shape[axis], shape):
             share = -(-size // self.world_size)
@@ -132,7 +117,7 @@ class Shard:
                 ranges[-1] = slice(ranges[-1].start, last)
             elif first != last:
                 ranges.append(slice(first, last))
-        taken: Union[slice, List[slice]] = ranges or slice(0, 0)
+        taken: slice | list[slice] = ranges or slice(0, 0)
         if len(ranges) == 1:
             taken = ranges[0]
         return (slice(None),) * axis + (taken,)
@@ -250,8 +235,8 @@ class Plan(Mapping[str, Part]):
     def __init__(
         self,
         filenames: Sources,
-        parts: Dict[str, Part],
-        storage_options: Optional[Mapping[str, Any]] = None,
+        parts: dict[str, Part],
+        storage_options: Mapping[str, Any] | None = None,
         choice: Choice = BY_RULE,
     ) -> None:
         """Plans are made by `resolve`."""
@@ -260,7 +245,7 @@ class Plan(Mapping[str, Part]):
         self._parts = parts
         self._storage_options = storage_options
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return Plan, (without_secrets(self._filenames), self._parts, None, self._choice)
 
     def __getitem__(self, name: str) -> Part:
@@ -275,7 +260,7 @@ class Plan(Mapping[str, Part]):
     def __len__(self) -> int:
         return len(self._parts)
 
-    def explain(self, *, gap_bytes: Optional[int] = None) -> List[FileReads]:
+    def explain(self, *, gap_bytes: int | None = None) -> list[FileReads]:
         """Returns what loading the plan reads of each file that has a tensor of it.
 
         Opens the files again, and reads their headers only.
@@ -308,12 +293,12 @@ class Plan(Mapping[str, Part]):
 
 def resolve(
     filenames: Sources,
-    rules: Optional[Mapping[str, Rule]] = None,
+    rules: Mapping[str, Rule] | None = None,
     *,
     keys: Keys = None,
-    storage_options: Optional[Mapping[str, Any]] = None,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
+    storage_options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    variant: str | None = None,
 ) -> Plan:
     """Applies rules to the tensors of files. Reads the files' headers, but no data.
 
@@ -342,11 +327,11 @@ def resolve(
 
 def open_plan(
     shards: Sequence[File],
-    rules: Optional[Mapping[str, Rule]],
+    rules: Mapping[str, Rule] | None,
     keys: Keys,
     backend: str,
     stack: ExitStack,
-) -> Tuple[Dict[str, safe_open], Dict[str, Part]]:
+) -> tuple[dict[str, safe_open], dict[str, Part]]:
     """Opens the files that rules apply to.
 
     Args:
@@ -377,7 +362,7 @@ def open_plan(
     return handles, parts
 
 
-def apply(rules: Dict[str, Rule], handles: Mapping[str, safe_open]) -> Dict[str, Part]:
+def apply(rules: dict[str, Rule], handles: Mapping[str, safe_open]) -> dict[str, Part]:
     """Calls the rules that are functions, and returns all parts, by name."""
     return {
         name: rule(name, handles[name].get_tensor_meta(name)) if callable(rule) else rule
@@ -386,15 +371,15 @@ def apply(rules: Dict[str, Rule], handles: Mapping[str, safe_open]) -> Dict[str,
 
 
 def select(
-    names: Collection[str], rules: Optional[Mapping[str, Rule]], keys: Keys, source: str
-) -> Dict[str, Rule]:
+    names: Collection[str], rules: Mapping[str, Rule] | None, keys: Keys, source: str
+) -> dict[str, Rule]:
     """Returns the rules of the names that are requested, but SKIP. Errors name `source`.
 
     Raises:
         SafetensorError: a name or pattern matches nothing.
         TypeError: `keys` is a str.
     """
-    found: Dict[str, Rule] = dict.fromkeys(names)
+    found: dict[str, Rule] = dict.fromkeys(names)
     if rules is not None:
         matched = match(rules, names, SKIP, source)
         found = {key: rule for key, rule in matched.items() if rule is not SKIP}

@@ -11,7 +11,8 @@ Needs the packages model-signing and pyOpenSSL, which are imported on first use.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _sums
 from ._errors import failure
@@ -47,12 +48,12 @@ class Signed:
 
     def __init__(
         self,
-        signature: Optional[Path] = None,
+        signature: Path | None = None,
         *,
-        key: Optional[Path] = None,
-        identity: Optional[str] = None,
-        issuer: Optional[str] = None,
-        certificate_chain: Union[Path, Sequence[Path]] = (),
+        key: Path | None = None,
+        identity: str | None = None,
+        issuer: str | None = None,
+        certificate_chain: Path | Sequence[Path] = (),
     ) -> None:
         if isinstance(certificate_chain, (str, bytes, os.PathLike)):
             certificate_chain = [certificate_chain]

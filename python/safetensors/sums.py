@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from . import _core, _digests, _sums
 from ._errors import failure, in_two_files
@@ -57,7 +58,7 @@ class Made(NamedTuple):
 
     sums: Sums
     place: Place
-    versions: Dict[str, _digests.Version]
+    versions: dict[str, _digests.Version]
     """What was read, by path."""
 
     def write(self, fsync: bool) -> None:
@@ -66,7 +67,7 @@ class Made(NamedTuple):
         Raises:
             SafetensorError: a file is not what was read any more: no sums are left.
         """
-        changed: List[str] = []
+        changed: list[str] = []
 
         def is_current() -> bool:
             changed[:] = [path for path in self.versions if not self._has_version(path)]
@@ -103,8 +104,8 @@ def make(
     sums: SumsOption = True,
     *,
     files: bool = False,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
+    name: str | None = None,
+    variant: str | None = None,
 ) -> Sums:
     """Returns the sums of a model, whose files are read by several threads.
 
@@ -128,8 +129,8 @@ def write(
     *,
     files: bool = False,
     fsync: bool = False,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
+    name: str | None = None,
+    variant: str | None = None,
 ) -> str:
     """Makes the sums of a model, writes them beside it, and returns their path.
 
@@ -151,16 +152,16 @@ def _make(
     sums: SumsOption,
     files: bool,
     choice: Choice,
-    advance: Optional[Callable[[int], object]] = None,
+    advance: Callable[[int], object] | None = None,
 ) -> Made:
     algorithms = algorithms_of(sums)
     if not algorithms:
         raise ValueError("sums need at least one algorithm")
     shards = find_files(os.fsencode(path), choice)  # bytes are no URL
     place = Place.of(path, shards)
-    found: Dict[str, _digests.FileDigests] = {}
-    paths: Dict[str, str] = {}
-    versions: Dict[str, _digests.Version] = {}
+    found: dict[str, _digests.FileDigests] = {}
+    paths: dict[str, str] = {}
+    versions: dict[str, _digests.Version] = {}
     tasks = _digests.Tasks(advance)
     with contextlib.ExitStack() as stack:
         for shard in shards:

@@ -13,7 +13,6 @@ import re
 import sys
 import warnings
 from importlib import metadata
-from typing import List, Optional
 
 __version__ = "1.0.0"
 
@@ -22,12 +21,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.join(_HERE, "_package")  # holds the folder `safetensors`, and nothing else
 
 
-def _release(version: str) -> List[int]:
+def _release(version: str) -> list[int]:
     found = re.match(r"\d+(\.\d+)*", version)
     return [int(number) for number in found[0].split(".")] if found else []
 
 
-def _upstream_version() -> Optional[str]:
+def _upstream_version() -> str | None:
     """Returns the version of the installed distribution `safetensors`."""
     try:
         return metadata.version("safetensors")
@@ -35,7 +34,7 @@ def _upstream_version() -> Optional[str]:
         return None
 
 
-def _newer_upstream() -> Optional[str]:
+def _newer_upstream() -> str | None:
     """Returns a sentence if upstream's version is newer than its interface that we have."""
     version = _upstream_version()
     if version is None or _release(version) <= _release(_UPSTREAM):

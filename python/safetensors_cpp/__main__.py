@@ -6,7 +6,6 @@ The program is run by a new interpreter with `_children` in PYTHONPATH, as are i
 import os
 import subprocess
 import sys
-from typing import List
 
 from . import _HERE
 
@@ -16,7 +15,7 @@ _USAGE = """usage: python [OPTION ...] -m safetensors_cpp PROGRAM [ARGUMENT ...]
 """
 
 
-def _options(arguments: List[str]) -> List[str]:
+def _options(arguments: list[str]) -> list[str]:
     """Returns the options that this interpreter was started with."""
     options = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
     # They end with -m safetensors_cpp, which may be one word, and the m may follow other letters.

@@ -7,7 +7,6 @@ import io
 import mmap
 import os
 import pathlib
-from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from safetensors.torch import load_files, load_into, save_files, stream_files
 from safetensors.weights import WeightsError, detect_format, open_weights
 
 TEXT = "model.safetensors"
-PATHS: List[pathlib.Path] = [pathlib.Path(TEXT)]
+PATHS: list[pathlib.Path] = [pathlib.Path(TEXT)]
 
 
 class Folder:
@@ -49,7 +48,7 @@ class Member:
     def __init__(self, name: str, data: bytes) -> None:
         self.name, self.data = name, data
 
-    def open(self, nbytes: int) -> Tuple[int, bytes]:
+    def open(self, nbytes: int) -> tuple[int, bytes]:
         return len(self.data), self.data[:nbytes]
 
     def read(self, offset: int, nbytes: int) -> memoryview:
@@ -79,7 +78,7 @@ def verified() -> None:
         safetensors.numpy.load_file(TEXT, verify=b"model.sums.json")
     except IntegrityError as error:
         tensor, file, begin, end, _, _ = error.damaged[0]
-        assert_type((tensor, file, begin, end), Tuple[str, str, int, int])
+        assert_type((tensor, file, begin, end), tuple[str, str, int, int])
         assert_type(error.count, int)
 
 
@@ -94,7 +93,7 @@ def planning(module: torch.nn.Module) -> None:
     }
     plan = resolve(PATHS, rules, keys=experts(64, 1, 8, placement="round_robin", scales="drop"))
     assert_type(plan, Plan)
-    assert_type(plan.explain(gap_bytes=1 << 20), List[FileReads])
+    assert_type(plan.explain(gap_bytes=1 << 20), list[FileReads])
     load_files(PATHS, plan=plan)
     load_files(PATHS, plan=rules, keys=lambda name: not name.startswith("vision."))
     load_into(module, PATHS, parts=rules)
@@ -119,21 +118,21 @@ def signed() -> None:
 def opening(data: bytearray) -> None:
     for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT), Folder()):
         with safe_open(path, framework="pt") as file:
-            assert_type(file.keys(), List[str])
+            assert_type(file.keys(), list[str])
     file = safe_open(TEXT, "np", backend="pread")
     for device in ("cpu", 0, torch.device("cpu"), None):
         safe_open(filename=TEXT, framework="pt", device=device)
-    assert_type(file.metadata(), Optional[Dict[str, str]])
-    assert_type(file.offset_keys(), List[str])
+    assert_type(file.metadata(), dict[str, str] | None)
+    assert_type(file.offset_keys(), list[str])
     assert_type(len(file), int)
     assert_type("a" in file, bool)
-    assert_type(list(file), List[str])
+    assert_type(list(file), list[str])
     part = file.get_slice("a")
-    assert_type(part.get_shape(), List[int])
+    assert_type(part.get_shape(), list[int])
     assert_type(part.get_dtype(), str)
     print(part[0], part[1:2, ..., None], part[[0, 1]], part[np.int64(1)])
     meta = file.get_tensor_meta("a")
-    assert_type(meta.data_offsets, Tuple[int, int])
+    assert_type(meta.data_offsets, tuple[int, int])
     with file.prefetch({"a": slice(0, 1), "b": None}, device=torch.device("cpu")) as loader:
         print(loader.take("a"), list(loader), loader.names(), len(loader))
     print(file.get_tensor("a"), file.get_tensors())
@@ -156,7 +155,7 @@ def of_torch(model: torch.nn.Module) -> None:
         safetensors.torch.load_model(model, path, strict=False)
         for device in ("cpu", 0, torch.device("cpu"), None):
             loaded = safetensors.torch.load_file(path, device=device, backend="auto")
-            assert_type(loaded, Dict[str, torch.Tensor])
+            assert_type(loaded, dict[str, torch.Tensor])
     safetensors.torch.save_file(model.state_dict(), TEXT)
     safetensors.torch.load_model(model, TEXT, device=torch.device("cpu"))
 
@@ -167,7 +166,7 @@ def progress(done: int, total: int) -> None:
 
 def of_many_files(model: torch.nn.Module) -> None:
     for files in (TEXT, b"folder", PATHS, [TEXT], (TEXT, b"other"), pathlib.Path(TEXT)):
-        assert_type(load_files(files), Dict[str, torch.Tensor])
+        assert_type(load_files(files), dict[str, torch.Tensor])
     for device in ("cuda:0", 0, torch.device("cpu"), None):
         load_files(TEXT, device)
         for name, tensor in stream_files(TEXT, device, budget_bytes=1 << 30):
@@ -176,31 +175,31 @@ def of_many_files(model: torch.nn.Module) -> None:
     load_files(TEXT, keys=["a"], backend="pread", budget_bytes=1 << 30)
     load_files(TEXT, plan={"a": slice(0, 2), "b": (slice(None), 3), "c": None})
     missing, unexpected = load_into(model.state_dict(), TEXT, strict=False, progress=print)
-    assert_type(missing, List[str])
-    assert_type(unexpected, List[str])
+    assert_type(missing, list[str])
+    assert_type(unexpected, list[str])
     load_into(dict(model.named_parameters()), TEXT)
     load_into(model, TEXT)
 
 
 def of_models(model: torch.nn.Module) -> None:
     for folder in (TEXT, b"folder", pathlib.Path(TEXT), Folder()):
-        assert_type(save_files(model.state_dict(), folder, {"k": "v"}), List[str])
+        assert_type(save_files(model.state_dict(), folder, {"k": "v"}), list[str])
         assert_type(safetensors.recover(folder), str)
     save_files({}, TEXT, max_shard_size=1 << 30, name="x", fsync=True, progress=progress)
     arrays = {"a": np.zeros(3)}
-    assert_type(safetensors.numpy.save_files(arrays, TEXT, max_shard_size="2GiB"), List[str])
+    assert_type(safetensors.numpy.save_files(arrays, TEXT, max_shard_size="2GiB"), list[str])
     mapping = {"a": 1}
     writer = safetensors.dcp.StorageWriter(Folder(), name="x", fqn_to_index_mapping=mapping)
     safetensors.dcp.StorageReader(Folder()).reset("s3://bucket/model/")
     safetensors.dcp.StorageReader(["a.safetensors", b"b"], storage_options={"tries": 1})
     assert_type(writer.validate_checkpoint_id(TEXT), bool)
-    assert_type(safetensors.dcp.consolidate(b"folder", TEXT, max_shard_size=1 << 30), List[str])
+    assert_type(safetensors.dcp.consolidate(b"folder", TEXT, max_shard_size=1 << 30), list[str])
 
 
 def writing(tensor: torch.Tensor, array: np.ndarray, model: torch.nn.Module) -> None:
     specs = safetensors.specs_of(model)
     assert_type(specs["a"].dtype, str)
-    assert_type(specs["a"].shape, Tuple[int, ...])
+    assert_type(specs["a"].shape, tuple[int, ...])
     for target in (TEXT, b"file", pathlib.Path(TEXT), Folder(), 3, io.BytesIO()):
         with safetensors.safe_create(target, specs, metadata={"k": "v"}, fsync=True) as writer:
             assert_type(writer, safetensors.SafeWriter)
@@ -214,7 +213,7 @@ def writing(tensor: torch.Tensor, array: np.ndarray, model: torch.nn.Module) -> 
     with safe_open(TEXT, "pt") as file:
         writer.copy(file)
         writer.copy(file, "a", to="b")
-    assert_type(writer.missing, List[str])
+    assert_type(writer.missing, list[str])
     assert_type(writer.nbytes_written, int)
     writer.close()
     writer.abort()
@@ -224,7 +223,7 @@ def in_the_background(tensor: torch.Tensor, array: np.ndarray) -> None:
     for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT), Folder()):
         future = safetensors.torch.save_file_async({"a": tensor}, path, {"k": "v"}, fsync=True)
         other = safetensors.numpy.save_file_async({"a": array}, path, budget_bytes=1 << 30)
-        both: List[concurrent.futures.Future[None]] = [future, other]
+        both: list[concurrent.futures.Future[None]] = [future, other]
         concurrent.futures.wait(both)
         future.result(timeout=1.5)
         assert_type(future.nbytes_done, int)
@@ -246,8 +245,8 @@ def of_patches(model: torch.nn.Module, array: np.ndarray) -> None:
     delta.diff(PATHS, b"folder", values="set", labels=("0", None)).close()
     tracker = delta.Tracker(model.state_dict(), label="0")
     with tracker.diff(model.state_dict(), "1.safetensors-patch", label="1") as step:
-        assert_type(step.names, List[str])
-        assert_type(step.entry("a").shape, Optional[Tuple[int, ...]])
+        assert_type(step.names, list[str])
+        assert_type(step.entry("a").shape, tuple[int, ...] | None)
         indices, values = step.changed("a")
         print(indices.dtype, values is not None and values.dtype, step.base_label, step.metadata)
     try:

@@ -6,7 +6,8 @@ The status is 0 if all are valid, 1 if one is not, 2 if one could not be read.
 import argparse
 import contextlib
 import os
-from typing import Any, Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from .._model_folder import all_files, all_indexes, models_below, refuse_interrupted
 from .._shards import Shard

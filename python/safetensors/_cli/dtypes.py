@@ -1,11 +1,11 @@
 """The types of the format, as in docs/format.md."""
 
-from typing import Dict, Sequence
+from collections.abc import Sequence
 
 from .._core import _dtypes
 
 DTYPES = _dtypes()
-BITS: Dict[str, int] = {code: row["bits"] for code, row in DTYPES.items()}
+BITS: dict[str, int] = {code: row["bits"] for code, row in DTYPES.items()}
 """Bits of an element. The order is the one in which writers group tensors."""
 
 

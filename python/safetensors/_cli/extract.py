@@ -6,7 +6,7 @@ Glob patterns select the tensors: those that fit a --keep, or all without one, a
 import argparse
 import contextlib
 import fnmatch
-from typing import Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from .._near_names import suggestions
 from . import writing

@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from typing import Any, Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from .. import _digests, _sums
 from .._digests import Found

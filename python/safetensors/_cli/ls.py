@@ -5,7 +5,8 @@ Of a patch, list which tensors it changes, and how much of them.
 
 import argparse
 import fnmatch
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from . import ls_model, patches, text, tree
 from .dtypes import element_count

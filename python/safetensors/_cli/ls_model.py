@@ -3,7 +3,8 @@
 import argparse
 import fnmatch
 import os
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .._model_folder import BY_RULE, Choice
 from . import text, tree

@@ -5,7 +5,8 @@ import os
 import re
 import sys
 import warnings
-from typing import NoReturn, Sequence
+from collections.abc import Sequence
+from typing import NoReturn
 
 from .. import SafetensorError, __version__
 from .._near_names import suggestions

@@ -13,7 +13,8 @@ import shutil
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import CliError
 from .text import clipped, program, shown, size

@@ -3,7 +3,8 @@
 import argparse
 import contextlib
 import fnmatch
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .._near_names import suggestions
 from . import text

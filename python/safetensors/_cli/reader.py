@@ -2,7 +2,8 @@
 
 import io
 import os
-from typing import Iterator, NamedTuple, Optional
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from .._core import SafetensorError, _safe_open_handle, safe_open
 from .errors import CliError
@@ -31,7 +32,7 @@ class File:
     is_whole = True
     """Whether the file has the bytes that a handle shows: then blocks can be shared with it."""
 
-    def __init__(self, path: "str | os.PathLike[str]", opened: Optional[io.FileIO] = None) -> None:
+    def __init__(self, path: "str | os.PathLike[str]", opened: io.FileIO | None = None) -> None:
         self.path = os.fspath(path)
         self._file = open_input(self.path) if opened is None else opened
         try:

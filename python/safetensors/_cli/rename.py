@@ -7,7 +7,8 @@ target, the source is replaced.
 import argparse
 import contextlib
 import os
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from .. import _core
 from .._near_names import suggestions

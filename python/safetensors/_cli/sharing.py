@@ -1,7 +1,8 @@
 """Which bytes two files can share. FileWriter::copy decides the same in C++."""
 
 from collections import Counter
-from typing import Hashable, Iterable, Iterator, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
 
 _BLOCK_NBYTES = 4096
 _LEAST_NBYTES = 64 << 10

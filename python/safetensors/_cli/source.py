@@ -1,6 +1,7 @@
 """The interface of what `convert` reads."""
 
-from typing import Mapping, NamedTuple, Protocol, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from .._writer import SafeWriter
 

@@ -1,6 +1,6 @@
 """Reads safetensors files, to merge or split them."""
 
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from .._model_folder import BY_RULE, Choice
 from .._specs import CASTABLE

@@ -3,7 +3,8 @@
 import io
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import TensorSpec
 from .._writer import SafeWriter

@@ -1,7 +1,8 @@
 """Reads checkpoints of torch.save. Only weights are unpickled, never code."""
 
 import pickle
-from typing import TYPE_CHECKING, Any, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from .. import SafetensorError, TensorSpec
 from .._near_names import suggestions

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 from collections import Counter
-from typing import Sequence
+from collections.abc import Sequence
 
 from .. import safe_open
 from .._model_folder import Choice

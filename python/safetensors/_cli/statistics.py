@@ -1,7 +1,8 @@
 """Computes statistics and a histogram of a tensor, a chunk at a time. Needs NumPy."""
 
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 

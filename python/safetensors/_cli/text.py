@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from typing import Sequence
+from collections.abc import Sequence
 
 BESIDE = "safetensors-cpp"
 """The program of the distribution that is installed beside upstream's."""

@@ -7,7 +7,8 @@ many there are, and unpickles keys of any depth. Nothing is unpickled here.
 import contextlib
 import pickletools
 import zipfile
-from typing import IO, Any, Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
 
 from . import text
 from .errors import CliError

@@ -1,6 +1,6 @@
 """Draws tensors as a tree of the dotted prefixes of their names."""
 
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from . import text
 from .output import Output, Piece

@@ -3,7 +3,8 @@
 import argparse
 import os
 import stat
-from typing import Any, Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from .. import _core, _split
 from .._companions import Companions

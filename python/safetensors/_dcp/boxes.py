@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-Sizes = Tuple[int, ...]
+Sizes = tuple[int, ...]
 """The size of a tensor in each dimension, the last one in bytes. There is at least one."""
 
 
@@ -28,7 +29,7 @@ def box(offsets: Sequence[int], shape: Sequence[int], bits: int) -> Box:
     return Box(in_bytes(offsets, bits) if offsets else (0,), in_bytes(shape, bits))
 
 
-def strides(sizes: Sizes) -> List[int]:
+def strides(sizes: Sizes) -> list[int]:
     """Returns the bytes from one index to the next, in each dimension."""
     found = [1]
     for size in reversed(sizes[1:]):
@@ -36,7 +37,7 @@ def strides(sizes: Sizes) -> List[int]:
     return found[::-1]
 
 
-def runs(whole: Sizes, part: Box) -> Tuple[Iterator[int], int]:
+def runs(whole: Sizes, part: Box) -> tuple[Iterator[int], int]:
     """Returns where the runs of a part begin in the bytes of the whole, and the bytes of each.
 
     With `part` = Box((1, 2), (2, 3)) of `whole` = (3, 6):
@@ -69,7 +70,7 @@ def fits(whole: Sizes, part: Box) -> bool:
     )
 
 
-class _Measure(Dict[int, int]):
+class _Measure(dict[int, int]):
     """Gives each index of a dimension a random number, and so the space between two of them."""
 
     prime = (1 << 61) - 1
@@ -101,7 +102,7 @@ def fill(whole: Sizes, parts: Iterable[Box]) -> bool:
     return (sum(map(measure, parts)) - measure(everything)) % _Measure.prime == 0
 
 
-def overlapping(parts: Sequence[Box], most: int = 1_000_000) -> Optional[Tuple[int, int]]:
+def overlapping(parts: Sequence[Box], most: int = 1_000_000) -> tuple[int, int] | None:
     """Returns the indices of two parts that overlap; None if there are none, or if they are not
     found by `most` comparisons."""
     filled = [i for i, part in enumerate(parts) if 0 not in part.sizes]
@@ -112,7 +113,7 @@ def overlapping(parts: Sequence[Box], most: int = 1_000_000) -> Optional[Tuple[i
         range(len(parts[filled[0]].sizes)), key=lambda d: len({parts[i].offsets[d] for i in filled})
     )
     filled.sort(key=lambda i: parts[i].offsets[dim])
-    current: List[int] = []
+    current: list[int] = []
     for i in filled:
         begin = parts[i].offsets[dim]
         most -= len(current)
@@ -151,7 +152,7 @@ def blocks(whole: Sizes, most: int) -> Iterator[Box]:
             yield Box((*first, begin, *zeros), (*(1,) * dim, rows, *whole[dim + 1 :]))
 
 
-def common(a: Box, b: Box) -> Optional[Box]:
+def common(a: Box, b: Box) -> Box | None:
     """Returns the part of both, or None."""
     if not _meet(a, b):
         return None

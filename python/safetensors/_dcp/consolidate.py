@@ -6,7 +6,8 @@ import contextlib
 import errno
 import itertools
 import os
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,7 @@ _CANNOT_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno
 class _Source(NamedTuple):
     """Where a part's bytes are, in a file as it was when its header was read."""
 
-    identity: Tuple[int, int, int]
+    identity: tuple[int, int, int]
     begin: int
 
 
@@ -40,11 +41,11 @@ def consolidate(
     folder: Path,
     out: Path,
     *,
-    max_shard_size: Union[int, str] = "5GB",
+    max_shard_size: int | str = "5GB",
     name: str = "model",
-    fqn_to_index_mapping: Optional[Dict[str, int]] = None,
+    fqn_to_index_mapping: dict[str, int] | None = None,
     fsync: bool = False,
-) -> List[str]:
+) -> list[str]:
     """Makes a model of the files that the ranks of a checkpoint wrote.
 
     Args:
@@ -67,7 +68,7 @@ def consolidate(
     if os.path.isdir(out) and os.path.samefile(folder, out):
         raise ValueError(f"the model cannot be written beside the files of the ranks: {folder}")
     tensors = _read_folder(folder)
-    rows: List[Row] = []
+    rows: list[Row] = []
     for tensor in tensors.values():
         tensor.check()
         rows.append((tensor.name, tensor.dtype, tensor.shape))
@@ -86,11 +87,11 @@ def consolidate(
         model.abort()
 
 
-def _read_folder(folder: str) -> Dict[str, SplitTensor]:
+def _read_folder(folder: str) -> dict[str, SplitTensor]:
     """Returns the tensors of all files."""
     model, _ = of_directory(folder, BY_RULE)
     warn_of(folder, model)
-    tensors: Dict[str, SplitTensor] = {}
+    tensors: dict[str, SplitTensor] = {}
     for file in model.files:
         path = os.path.join(folder, file)
         with open(path, "rb", opener=open_at_once) as stream:
@@ -152,7 +153,7 @@ def _assembled(tensor: SplitTensor, block: boxes.Box) -> memoryview:
     return data.reshape(-1).data
 
 
-def _identity(fd: int) -> Tuple[int, int, int]:
+def _identity(fd: int) -> tuple[int, int, int]:
     status = os.fstat(fd)
     return status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -6,7 +6,8 @@ import contextlib
 import ctypes
 import errno
 import os
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .. import _core, _split
 from .._errors import failure
@@ -66,10 +67,10 @@ class Place(NamedTuple):
 class Options(NamedTuple):
     """What the caller may choose of a model's files."""
 
-    max_shard_size: Union[int, str]
+    max_shard_size: int | str
     name: str
     fsync: bool
-    indices: Optional[Dict[str, int]]
+    indices: dict[str, int] | None
     """The number of the file of each tensor, from 1 on."""
 
 
@@ -91,9 +92,9 @@ class FullSizeModel:
             self._split = _split.split(nbytes, options.max_shard_size)
         else:
             self._split = _split_by_index(nbytes, options.indices)
-        self.files: List[File] = []
-        self.places: Dict[str, Place] = {}
-        self._lengths: List[bytes] = []
+        self.files: list[File] = []
+        self.places: dict[str, Place] = {}
+        self._lengths: list[bytes] = []
         self._state = WriterState()
         self._files = ModelFiles(folder, options.name, options.fsync)
         try:
@@ -119,7 +120,7 @@ class FullSizeModel:
             )
         return fd
 
-    def commit(self, written: Mapping[str, int]) -> List[str]:
+    def commit(self, written: Mapping[str, int]) -> list[str]:
         """Makes the files the model, and returns their paths.
 
         Args:
@@ -141,7 +142,7 @@ class FullSizeModel:
         """Removes everything that was written. Does nothing after `commit`."""
         self._state.abort(self._files.abort)
 
-    def _commit(self, written: Mapping[str, int]) -> List[str]:
+    def _commit(self, written: Mapping[str, int]) -> list[str]:
         check_written({name: place.nbytes for name, place in self.places.items()}, written)
         for index, length in enumerate(self._lengths):
             fd = self.open(index)
@@ -160,7 +161,7 @@ class FullSizeModel:
             self._files.abort()
         return CLOSED if is_committed else ABORTED
 
-    def _create(self, rows: List[Row]) -> None:
+    def _create(self, rows: list[Row]) -> None:
         prologue, places = _core._plan_layout(rows, {"format": "pt"}, "canonical")
         index = len(self.files)
         for row, (begin, nbytes) in zip(rows, places, strict=True):
@@ -192,7 +193,7 @@ def check_written(expected: Mapping[str, int], written: Mapping[str, int]) -> No
             )
 
 
-def _split_by_index(nbytes: Dict[str, int], indices: Mapping[str, int]) -> _split.Split:
+def _split_by_index(nbytes: dict[str, int], indices: Mapping[str, int]) -> _split.Split:
     missing = next((name for name in nbytes if name not in indices), None)
     if missing is not None:
         raise failure(
@@ -207,7 +208,7 @@ def _split_by_index(nbytes: Dict[str, int], indices: Mapping[str, int]) -> _spli
     gap = next((i for i in range(1, len(numbers) + 1) if i not in numbers), None)
     if gap is not None:
         raise ValueError(f"fqn_to_index_mapping has no tensor for file {gap}")
-    shards: List[List[str]] = [[] for _ in range(max(1, len(numbers)))]
+    shards: list[list[str]] = [[] for _ in range(max(1, len(numbers)))]
     for name in nbytes:
         shards[indices[name] - 1].append(name)
     return _split.Split(shards, sum(nbytes.values()))

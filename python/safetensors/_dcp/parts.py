@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from .. import _core
 from .._errors import failure
@@ -17,9 +18,9 @@ class Part(NamedTuple):
     path: str
     source: Any
     """Where its bytes are, for the caller."""
-    offsets: Tuple[int, ...]
+    offsets: tuple[int, ...]
     """Where it begins in the tensor, in elements."""
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     box: boxes.Box
 
 
@@ -31,7 +32,7 @@ class SplitTensor:
         self.dtype = dtype
         self.shape = [0] * dims
         self.whole: boxes.Sizes = ()
-        self.parts: List[Part] = []
+        self.parts: list[Part] = []
 
     def add(self, path: str, source: Any, offsets: Sequence[int], meta: Any) -> None:
         """Adds a part.
@@ -67,7 +68,7 @@ class SplitTensor:
             return
         self._fail(boxes.overlapping(found))
 
-    def _fail(self, found: Optional[Tuple[int, int]]) -> NoReturn:
+    def _fail(self, found: tuple[int, int] | None) -> NoReturn:
         """Raises an error about the parts; `found` are two that overlap, if they are known."""
         if found is not None:
             first, second = (self.parts[i] for i in found)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .. import _json, _split
 from .._core import safe_open
@@ -23,7 +24,7 @@ MOST_NAME_NBYTES = _split.MOST_NAME_NBYTES - len(model_name("", 1))
 """The most bytes of a name that each rank's model has a part of."""
 
 
-def metadata(offsets: Mapping[str, Sequence[int]]) -> Dict[str, str]:
+def metadata(offsets: Mapping[str, Sequence[int]]) -> dict[str, str]:
     """Returns the metadata of a file, from where its parts begin in their tensors."""
     info = {name: {OFFSETS: list(each)} for name, each in offsets.items()}
     return {SHARDING_INFO: json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"}
@@ -47,7 +48,7 @@ def refuse_others(folder: str, name: str, ranks: int) -> None:
             )
 
 
-def offsets_of(path: str, handle: safe_open) -> Optional[Dict[str, Any]]:
+def offsets_of(path: str, handle: safe_open) -> dict[str, Any] | None:
     """Returns the parts' offsets as the file gives them; None for a file of whole tensors.
 
     Raises:
@@ -70,7 +71,7 @@ def offsets_of(path: str, handle: safe_open) -> Optional[Dict[str, Any]]:
     return found
 
 
-def checked_offsets(path: str, name: str, info: Mapping[str, Any], dims: int) -> List[int]:
+def checked_offsets(path: str, name: str, info: Mapping[str, Any], dims: int) -> list[int]:
     """Returns where the part of a tensor begins, from the result of `offsets_of`.
 
     Raises:

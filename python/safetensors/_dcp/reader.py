@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -52,11 +53,11 @@ class StorageReader(_Base):
         self,
         path: Sources,
         *,
-        storage_options: Optional[Mapping[str, Any]] = None,
+        storage_options: Mapping[str, Any] | None = None,
         verify: Verify = None,
-        expected_hashes: Optional[Mapping[str, str]] = None,
-        name: Optional[str] = None,
-        variant: Optional[str] = None,
+        expected_hashes: Mapping[str, str] | None = None,
+        name: str | None = None,
+        variant: str | None = None,
     ) -> None:
         """Makes a reader. Opens nothing.
 
@@ -71,10 +72,10 @@ class StorageReader(_Base):
         self._options = storage_options
         self._verify = with_hashes(verify, expected_hashes)
         self._choice = choice_of(name, variant)
-        self._parts: Dict[MetadataIndex, Tuple[Part, Form]] = {}
-        self._files: Optional[ExitStack] = None
+        self._parts: dict[MetadataIndex, tuple[Part, Form]] = {}
+        self._files: ExitStack | None = None
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the path and `verify`. Options and a URL's query may hold secrets, and open files
         are of one process."""
         path, verify = without_secrets(self._path), without_secrets(self._verify)
@@ -82,7 +83,7 @@ class StorageReader(_Base):
         given = {key: value for key, value in given.items() if value not in (None, "")}
         return (functools.partial(type(self), **given) if given else type(self)), (path,)
 
-    def reset(self, checkpoint_id: Optional[Union[str, os.PathLike[str]]] = None) -> None:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Closes the files of a load that did not end. `checkpoint_id` is read next."""
         self._close()
         if checkpoint_id:
@@ -97,7 +98,7 @@ class StorageReader(_Base):
                 overlap or differ in dtype.
         """
         self._close()
-        tensors: Dict[str, SplitTensor] = {}
+        tensors: dict[str, SplitTensor] = {}
         with ExitStack() as stack, gc_paused():  # makes objects for each tensor, none is garbage
             shards = find_shards(
                 self._path, self._options, verify=self._verify, choice=self._choice
@@ -105,7 +106,7 @@ class StorageReader(_Base):
             for shard, handle, names in open_shards(shards, None, "pread", stack):
                 if handle is not None:
                     _add_parts(tensors, shard.path, handle, names)
-            found: Dict[str, Any] = {}
+            found: dict[str, Any] = {}
             for name, tensor in tensors.items():
                 tensor.check()
                 found[name] = _metadata_of(tensor)
@@ -127,7 +128,7 @@ class StorageReader(_Base):
         """Returns the plan as it is."""
         return plan
 
-    def prepare_global_plan(self, plans: List[LoadPlan]) -> List[LoadPlan]:
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """Returns the plans as they are."""
         return plans
 
@@ -155,7 +156,7 @@ class StorageReader(_Base):
         return future
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Returns whether it is a URL, or a path that exists."""
         return is_url(checkpoint_id) or os.path.exists(checkpoint_id)
 
@@ -202,7 +203,7 @@ class _Item(NamedTuple):
     handle: safe_open
     form: Form
     """The dtype and shape of the file's tensor."""
-    begin: Tuple[int, ...]
+    begin: tuple[int, ...]
     tensor: torch.Tensor
 
     def wanted(self) -> Wanted:
@@ -232,7 +233,7 @@ class _Item(NamedTuple):
 
 
 def _add_parts(
-    tensors: Dict[str, SplitTensor], path: str, handle: safe_open, names: Sequence[str]
+    tensors: dict[str, SplitTensor], path: str, handle: safe_open, names: Sequence[str]
 ) -> None:
     """Adds the parts that a file has."""
     info = rank_files.offsets_of(path, handle)
@@ -282,10 +283,10 @@ class _Load:
     """A load of items: of those that take the files' bytes at once, then of the others."""
 
     def __init__(self, items: Sequence[_Item]) -> None:
-        self._tensors: List[torch.Tensor] = []
-        self._groups: Dict[str, List[Tuple[Any, ...]]] = {}
-        self._others: Dict[str, List[_Item]] = {}
-        direct: Dict[object, Tuple[str, Wanted, torch.Tensor]] = {}
+        self._tensors: list[torch.Tensor] = []
+        self._groups: dict[str, list[tuple[Any, ...]]] = {}
+        self._others: dict[str, list[_Item]] = {}
+        direct: dict[object, tuple[str, Wanted, torch.Tensor]] = {}
         for item in items:
             if item.tensor.numel() == 0:
                 continue
@@ -309,7 +310,7 @@ class _Load:
             _convert(device, items)
 
 
-_Batch = List[Tuple[torch.Tensor, torch.Tensor, Tuple[Any, ...]]]
+_Batch = list[tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]]
 """Tensors, their values in staging memory, and the requests that read those."""
 
 
@@ -321,7 +322,7 @@ def _convert(device: str, items: Sequence[_Item]) -> None:
     kind = device.partition(":")[0]
     where = device if kind == "cuda" else "cpu"
     halves = [torch.empty(_HALF_NBYTES, dtype=torch.uint8, device=where) for _ in range(2)]
-    copying: List[Future[None]] = []
+    copying: list[Future[None]] = []
     # Another thread would copy on another stream of a device.
     with Workers(1) if kind == "cpu" else nullcontext() as pool:
         for number, batch in enumerate(_batches(items, halves)):

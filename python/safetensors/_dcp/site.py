@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 # Parallel file systems that keep ranges of a file coherent among machines, by f_type of statfs(2).
 _COHERENT = {
@@ -45,7 +45,7 @@ def site_of(folder: str) -> Site:
     return Site(boot_id, status.st_dev, status.st_ino, rest, _type_of(path))
 
 
-def can_share_files(sites: List[Site]) -> bool:
+def can_share_files(sites: list[Site]) -> bool:
     """Returns whether processes at these sites may write to different ranges of one file."""
     first = sites[0]
     if len(sites) == 1:
@@ -57,7 +57,7 @@ def can_share_files(sites: List[Site]) -> bool:
     return first.type in _COHERENT and all(site.type == first.type for site in sites)
 
 
-def one_machine(sites: List[Site]) -> bool:
+def one_machine(sites: list[Site]) -> bool:
     """Returns whether one process can flush what all of them wrote."""
     return len(sites) == 1 or all(site[:2] == sites[0][:2] for site in sites)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Mapping, MutableMapping
 from itertools import pairwise
-from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Set
+from typing import Any
 
 from .. import _core
 from .._specs import Spec
@@ -59,7 +60,7 @@ def apply(
     check_options(verify, already)
     with contextlib.ExitStack() as stack:
         chain = open_chain(patches, stack)
-        left: Optional[Chain] = chain
+        left: Chain | None = chain
         if already == "skip":
             left = chain.rest(lambda name: _digest(tensors, name, chain.algorithm))
         if left is not None:
@@ -69,7 +70,7 @@ def apply(
 def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
     order, full = Order(), verify != "blocks"
     work = {name: chain.changes(name) for name in chain.names}
-    memory: Dict[str, Held] = {}
+    memory: dict[str, Held] = {}
     for name, changes in work.items():
         in_place = all(change.kind == "blocks" for change in changes)
         if not in_place:
@@ -86,7 +87,7 @@ def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
             run(changes, _copy(memory.get(name), scratch), full)
     if verify == "whole":
         _check_whole(tensors, chain, work)
-    made: Dict[str, Any] = {}
+    made: dict[str, Any] = {}
     writes = []
     for name, changes in work.items():
         if all(change.kind == "blocks" for change in changes):
@@ -118,7 +119,7 @@ def _held(name: str, tensor: Any, in_place: bool) -> Held:
     return Held(Spec(found.dtype, found.shape), found.array)
 
 
-def _copy(held: Optional[Held], scratch: Optional[memoryview] = None) -> Optional[Held]:
+def _copy(held: Held | None, scratch: memoryview | None = None) -> Held | None:
     """Returns a copy of a tensor, in memory that is used again for the next one if it is given."""
     if held is None:
         return None
@@ -128,7 +129,7 @@ def _copy(held: Optional[Held], scratch: Optional[memoryview] = None) -> Optiona
     return Held(held.spec, scratch[: held.data.nbytes])
 
 
-def _aliases(memory: Mapping[str, Held], work: Mapping[str, List[Change]]) -> Set[str]:
+def _aliases(memory: Mapping[str, Held], work: Mapping[str, list[Change]]) -> set[str]:
     """Returns the tensors that have the memory of another one.
 
     Raises ValueError if they share a part of it, or change in other ways.
@@ -153,7 +154,7 @@ def _aliases(memory: Mapping[str, Held], work: Mapping[str, List[Change]]) -> Se
     return aliases
 
 
-def _targets(changes: List[Change]) -> List[Optional[str]]:
+def _targets(changes: list[Change]) -> list[str | None]:
     return [change.record.target for change in changes]
 
 
@@ -167,7 +168,7 @@ def _check_replaceable(tensors: Mapping[str, Any], change: Change) -> None:
     )
 
 
-def _digest(tensors: Mapping[str, Any], name: str, algorithm: str) -> Optional[str]:
+def _digest(tensors: Mapping[str, Any], name: str, algorithm: str) -> str | None:
     if name not in tensors:
         return None
     held = _held(name, tensors[name], False)
@@ -175,7 +176,7 @@ def _digest(tensors: Mapping[str, Any], name: str, algorithm: str) -> Optional[s
 
 
 def _check_whole(
-    tensors: Mapping[str, Any], chain: Chain, work: Mapping[str, List[Change]]
+    tensors: Mapping[str, Any], chain: Chain, work: Mapping[str, list[Change]]
 ) -> None:
     digests = {name: changes[0].record.base for name, changes in work.items()}
     for name in tensors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from .. import _core, _recovery
 from .._core import safe_open
@@ -36,7 +36,7 @@ from .tensors import FileTensors, digest_of
 def apply_file(
     model: Sources,
     patches: Patches,
-    output: Optional[Path] = None,
+    output: Path | None = None,
     *,
     in_place: bool = False,
     verify: str = "full",
@@ -44,8 +44,8 @@ def apply_file(
     fsync: bool = False,
     shared: bool = False,
     sums: SumsOption = None,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
+    name: str | None = None,
+    variant: str | None = None,
 ) -> None:
     """Writes the model that patches make of another one, or changes the model itself.
 
@@ -117,21 +117,21 @@ def _is_folder(output: Path, files: FileTensors) -> bool:
 class _Work:
     """What is written to which file. Checks the patches, and the tensors when they are written."""
 
-    def __init__(self, files: FileTensors, chain: Optional[Chain], verify: str) -> None:
+    def __init__(self, files: FileTensors, chain: Chain | None, verify: str) -> None:
         self.files = files
         self._chain = chain
         self._full = verify != "blocks"
         self._whole = verify == "whole" and chain is not None
         self._order = Order()
-        self._digests: Dict[str, str] = {}
-        self._ends: Dict[str, Optional[str]] = {}
-        after: Dict[str, Optional[Spec]] = {}
+        self._digests: dict[str, str] = {}
+        self._ends: dict[str, str | None] = {}
+        after: dict[str, Spec | None] = {}
         for name in self._names:
             assert chain is not None
             changes = chain.changes(name)
             after[name] = spec_after(changes, files.specs.get(name))
             self._ends[name] = changes[-1].record.target
-        self.specs: List[Dict[str, Spec]] = []
+        self.specs: list[dict[str, Spec]] = []
         """The tensors of each file of the output."""
         for _, _, names in files.files:
             specs = {name: after.get(name, files.specs[name]) for name in names}
@@ -141,10 +141,10 @@ class _Work:
                 self.specs[-1][name] = spec
 
     @property
-    def _names(self) -> List[str]:
+    def _names(self) -> list[str]:
         return [] if self._chain is None else self._chain.names
 
-    def metadata_of(self, file: safe_open) -> Optional[Dict[str, str]]:
+    def metadata_of(self, file: safe_open) -> dict[str, str] | None:
         """Returns the metadata of the file that a file of the model becomes."""
         if self._chain is not None and self.files.metadata is not None:
             for patch in reversed(self._chain.patches):
@@ -195,7 +195,7 @@ class _Work:
             check_whole(self._chain, self._digests, self._ends)
 
 
-def _digest(files: FileTensors, name: str, algorithm: str) -> Optional[str]:
+def _digest(files: FileTensors, name: str, algorithm: str) -> str | None:
     if name not in files.specs:
         return None
     return digest_of(files.specs[name], files.read(name), algorithm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import Dict, Iterator, List, Optional, Sequence
+from collections.abc import Iterator, Sequence
 
 from .._in_place import Edit, edit_files
 from .._journal import File
@@ -39,7 +39,7 @@ def _edits(files: Sequence[File], given: Chain, verify: str, already: str) -> It
     by_tensor = {name: file for file in files for name in file.handle}
     specs = {name: spec_in(file.handle, name) for name, file in by_tensor.items()}
 
-    def digest(name: str) -> Optional[str]:
+    def digest(name: str) -> str | None:
         if name not in by_tensor:
             return None
         return digest_of(specs[name], by_tensor[name].read(name), given.algorithm)
@@ -58,7 +58,7 @@ def _edits(files: Sequence[File], given: Chain, verify: str, already: str) -> It
             order.add(changes[0], None, verify != "blocks")  # raises
         yield name, functools.partial(_patched, changes, specs[name], order, verify != "blocks")
     if verify == "whole":
-        digests: Dict[str, str] = {}
+        digests: dict[str, str] = {}
         for name in by_tensor:
             found = work[name][0].record.base if name in work else digest(name)
             assert found is not None
@@ -66,7 +66,7 @@ def _edits(files: Sequence[File], given: Chain, verify: str, already: str) -> It
         check_whole(chain, digests, {name: each[-1].record.target for name, each in work.items()})
 
 
-def _check_blocks(changes: List[Change]) -> None:
+def _check_blocks(changes: list[Change]) -> None:
     for change in changes:
         if change.kind != "blocks":
             raise ValueError(
@@ -75,7 +75,7 @@ def _check_blocks(changes: List[Change]) -> None:
             )
 
 
-def _patched(changes: List[Change], spec: Spec, order: Order, full: bool, old: bytes) -> Buffer:
+def _patched(changes: list[Change], spec: Spec, order: Order, full: bool, old: bytes) -> Buffer:
     new = bytearray(old)
     held = Held(spec, new)
     order.add(changes[0], held, full)

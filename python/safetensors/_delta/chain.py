@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Type, Union
+from typing import Any, NamedTuple
 
 from .._shards import sources_of
 from .._specs import Spec
@@ -13,7 +14,7 @@ from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 from .patch import Change, Patch, clipped, error_of, is_sub_byte, named, open_patch
 from .tensors import digest_of, whole_digest
 
-Patches = Union[Patch, Source, Sequence[Union[Patch, Source]]]
+Patches = Patch | Source | Sequence[Patch | Source]
 BASE, APPLIED = "base", "applied"
 _VERIFY = ("blocks", "full", "whole")
 _ALREADY = ("error", "skip")
@@ -34,13 +35,13 @@ class Chain:
         self.patches = patches
         for before, after in pairwise(patches):
             _check_link(before, after)
-        self._of: Dict[str, List[Patch]] = {}
+        self._of: dict[str, list[Patch]] = {}
         for patch in patches:
             for name in patch.names:
                 self._of.setdefault(name, []).append(patch)
 
     @property
-    def names(self) -> List[str]:
+    def names(self) -> list[str]:
         """The tensors that a patch changes."""
         return list(self._of)
 
@@ -48,7 +49,7 @@ class Chain:
     def algorithm(self) -> str:
         return self.patches[0].algorithm
 
-    def changes(self, name: str) -> List[Change]:
+    def changes(self, name: str) -> list[Change]:
         """Returns what the patches do to a tensor; at least one change. Raises PatchError."""
         changes = [patch._change(name) for patch in self._of[name]]
         for before, after in pairwise(changes):
@@ -61,7 +62,7 @@ class Chain:
                 )
         return changes
 
-    def rest(self, digest_in_model: Callable[[str], Optional[str]]) -> Optional[Chain]:
+    def rest(self, digest_in_model: Callable[[str], str | None]) -> Chain | None:
         """Returns the patches that are not applied yet, None if all are.
 
         Args:
@@ -81,7 +82,7 @@ class Chain:
         first = max(states)
         return Chain(self.patches[first:]) if first < len(self.patches) else None
 
-    def _states_with(self, name: str, digest: Optional[str]) -> Set[int]:
+    def _states_with(self, name: str, digest: str | None) -> set[int]:
         """Returns after how many patches a tensor has a digest."""
         by_patch = dict(zip(self._of[name], self.changes(name), strict=True))
         current = next(iter(by_patch.values())).record.base
@@ -120,10 +121,10 @@ class Order:
     """Notices that a patch has been applied already, or to a part of the tensors."""
 
     def __init__(self) -> None:
-        self._first: Optional[Change] = None
+        self._first: Change | None = None
         self._state = BASE
 
-    def add(self, change: Change, held: Optional[Held], full: bool) -> None:
+    def add(self, change: Change, held: Held | None, full: bool) -> None:
         """Checks the tensor that a change is for. Raises WrongBaseError."""
         state = _state_of(change, held, full)
         if self._first is None:
@@ -146,7 +147,7 @@ class Order:
             )
 
 
-def run(changes: Sequence[Change], held: Optional[Held], full: bool) -> Optional[Held]:
+def run(changes: Sequence[Change], held: Held | None, full: bool) -> Held | None:
     """Returns what changes make of a tensor, whose memory they may change."""
     for change in changes:
         if change.kind == "removed":
@@ -167,7 +168,7 @@ def run(changes: Sequence[Change], held: Optional[Held], full: bool) -> Optional
     return held
 
 
-def spec_after(changes: Sequence[Change], spec: Optional[Spec]) -> Optional[Spec]:
+def spec_after(changes: Sequence[Change], spec: Spec | None) -> Spec | None:
     """Returns the dtype and shape of a tensor after the changes, None if it is removed."""
     for change in changes:
         if change.kind == "removed":
@@ -177,7 +178,7 @@ def spec_after(changes: Sequence[Change], spec: Optional[Spec]) -> Optional[Spec
     return spec
 
 
-def check_whole(chain: Chain, digests: Dict[str, str], ends: Dict[str, Optional[str]]) -> None:
+def check_whole(chain: Chain, digests: dict[str, str], ends: dict[str, str | None]) -> None:
     """Compares the digests of all tensors of the base, and of the target, with the patches'.
 
     Args:
@@ -210,11 +211,11 @@ def _check_link(before: Patch, after: Patch) -> None:
         raise error_of(WrongBaseError, f"{after.path}: {what}", after.path)
 
 
-def _named(digest: str, label: Optional[str]) -> str:
+def _named(digest: str, label: str | None) -> str:
     return digest if label is None else f"`{label}` ({digest})"
 
 
-def _state_of(change: Change, held: Optional[Held], full: bool) -> str:
+def _state_of(change: Change, held: Held | None, full: bool) -> str:
     """Returns BASE or APPLIED. Raises WrongBaseError if a tensor is neither."""
     record = change.record
     if held is None:
@@ -265,5 +266,5 @@ def _check_spec(change: Change, spec: Spec) -> None:
         )
 
 
-def _error(kind: Type[PatchError], change: Change, text: str) -> PatchError:
+def _error(kind: type[PatchError], change: Change, text: str) -> PatchError:
     return error_of(kind, f"{change.label}: {text}", change.patch.path, change.name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .._torch._module import torch
@@ -20,18 +21,18 @@ class CheckpointWeightPatch(NamedTuple):
     """The fields of vLLM's class, for a process that has not imported vLLM."""
 
     name: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     """The shape of the whole tensor."""
     dtype: torch.dtype
     values: torch.Tensor
     """One axis: the values at `indices`, or all values."""
-    indices: Optional[torch.Tensor] = None
+    indices: torch.Tensor | None = None
     """int32 or int64 indices in the flattened tensor; None if `values` are all."""
 
 
 def checkpoint_weight_patches(
-    patch: Patch, base: Optional[Mapping[str, torch.Tensor]] = None, device: Any = None
-) -> Tuple[List[Any], List[Any]]:
+    patch: Patch, base: Mapping[str, torch.Tensor] | None = None, device: Any = None
+) -> tuple[list[Any], list[Any]]:
     """Returns what `load_checkpoint_weight_patches` of vLLM takes, as two lists.
 
     vLLM takes no list with both kinds, so it is called once for each:
@@ -93,8 +94,8 @@ def _class() -> Any:
 
 
 def _sparse(
-    patch: Patch, name: str, entry: Any, base: Optional[Mapping[str, torch.Tensor]], where: str
-) -> Optional[Tuple[torch.Tensor, torch.Tensor]]:
+    patch: Patch, name: str, entry: Any, base: Mapping[str, torch.Tensor] | None, where: str
+) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Returns indices and values, or None if there is a NaN among the values."""
     from .._torch._module import torch
 
@@ -113,7 +114,7 @@ def _sparse(
 
 
 def _after(
-    patch: Patch, name: str, base: Optional[Mapping[str, torch.Tensor]], why: str
+    patch: Patch, name: str, base: Mapping[str, torch.Tensor] | None, why: str
 ) -> torch.Tensor:
     """Returns a tensor after the patch, on the CPU."""
     from .._torch._module import torch

@@ -7,7 +7,8 @@ import io
 import json
 import os
 import tempfile
-from typing import IO, Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import IO, Any, NamedTuple
 
 from .. import _core, _sums
 from .._model_folder import choice_of
@@ -27,7 +28,7 @@ from .patch import (
 )
 from .tensors import Model, Tensors, digest_of, open_model, whole_digest
 
-Labels = Tuple[Optional[str], Optional[str]]
+Labels = tuple[str | None, str | None]
 _COPY_NBYTES = 4 << 20
 _VALUES = ("auto", "set")
 _BASE, _TARGET = 32, 64  # the digests in a record
@@ -58,14 +59,14 @@ class Options(NamedTuple):
 def diff(
     old: Model,
     new: Model,
-    path: Optional[Path] = None,
+    path: Path | None = None,
     *,
     digest: str = "xxh3-128",
     values: str = "auto",
     labels: Labels = (None, None),
     fsync: bool = False,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
+    name: str | None = None,
+    variant: str | None = None,
 ) -> Patch:
     """Writes a patch that makes `new` of `old`, two states of a model, and returns it, open.
 
@@ -102,9 +103,9 @@ def write_patch(
     old: Tensors,
     new: Tensors,
     known: Mapping[str, str],
-    path: Optional[Path],
+    path: Path | None,
     options: Options,
-) -> Tuple[Patch, Dict[str, str]]:
+) -> tuple[Patch, dict[str, str]]:
     """Returns the patch and the digests of the new tensors.
 
     Args:
@@ -159,13 +160,13 @@ def _add_blocks(
     name: str,
     data: Buffer,
     old: Tensors,
-    before: Dict[str, str],
-    after: Dict[str, str],
+    before: dict[str, str],
+    after: dict[str, str],
     options: Options,
 ) -> None:
     """Adds a tensor that both states have, with one dtype and shape, if it changed."""
     spec, base = old.specs[name], old.read(name)
-    digests: Dict[str, Any] = {"base_digest": before.get(name)}
+    digests: dict[str, Any] = {"base_digest": before.get(name)}
     if options.digest != _sums.XXH3:  # the codec computes XXH3 only
         after[name] = digest_of(spec, data, options.digest)
         before.setdefault(name, digest_of(spec, base, options.digest))
@@ -199,15 +200,15 @@ class _Parts:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._parts: Dict[str, _Part] = {}
+        self._parts: dict[str, _Part] = {}
 
     def add_whole(
         self,
         name: str,
-        data: Optional[Buffer],
+        data: Buffer | None,
         spec: Spec,
-        base: Optional[str],
-        target: Optional[str],
+        base: str | None,
+        target: str | None,
     ) -> None:
         """Adds a tensor as a whole, or without data as removed."""
         record = _core._whole_patch(data, *spec, base_digest=base, target_digest=target)
@@ -229,7 +230,7 @@ class _Parts:
         if nbytes:
             self._file.write(data)
 
-    def save(self, target: Any, metadata: Dict[str, str], fsync: bool) -> None:
+    def save(self, target: Any, metadata: dict[str, str], fsync: bool) -> None:
         """Writes the patch. The same entries give the same bytes."""
         specs = {name: part.spec for name, part in self._parts.items()}
         with safe_create(target, specs, metadata=metadata, fsync=fsync) as writer:
@@ -243,6 +244,6 @@ class _Parts:
                         stream.write(self._file.read(min(_COPY_NBYTES, part.nbytes - begin)))
 
 
-def _scratch(folder: Optional[str]) -> IO[bytes]:
+def _scratch(folder: str | None) -> IO[bytes]:
     """Returns a temporary file without a name in a folder, or one in memory."""
     return io.BytesIO() if folder is None else tempfile.TemporaryFile(dir=folder)

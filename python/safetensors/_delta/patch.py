@@ -8,20 +8,9 @@ import json
 import operator
 import os
 import re
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Tuple,
-    Type,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .. import _core, _json
 from .._core import TensorMeta, safe_open
@@ -39,7 +28,7 @@ FORMAT = "safetensors-patch"
 VERSION = "1"
 MOST_LABEL_NBYTES = 256
 _FLAGS, _SUB_BYTE = 10, 2  # of a record
-_CODES: Mapping[Type[PatchError], Code] = {
+_CODES: Mapping[type[PatchError], Code] = {
     PatchError: "invalid_patch",
     WrongBaseError: "wrong_base",
     AlreadyAppliedError: "patch_applied",
@@ -53,9 +42,9 @@ class Entry(NamedTuple):
     kind: str
     """"blocks": some of its units change. "whole": it is new, or has another dtype or shape.
     "removed": the target does not have it."""
-    dtype: Optional[str]
+    dtype: str | None
     """The dtype of the target's tensor; None if it is removed, and for types below a byte."""
-    shape: Optional[Tuple[int, ...]]
+    shape: tuple[int, ...] | None
     """The shape of the target's tensor; None if it is removed."""
     units: int
     """How many units the tensor has: its elements, or the bytes of types below a byte."""
@@ -63,11 +52,11 @@ class Entry(NamedTuple):
     """How many units it lists."""
     nbytes: int
     """The bytes of its record and its values."""
-    base: Optional[str]
+    base: str | None
     """The digest of the base's tensor; None if it has none of this name."""
-    target: Optional[str]
+    target: str | None
     """The digest of the target's tensor; None if it is removed."""
-    codes: Dict[str, int]
+    codes: dict[str, int]
     """How many blocks have each code."""
 
 
@@ -81,7 +70,7 @@ class Change(NamedTuple):
     values: bytes
     dtype: str
     """The dtype of the values. Of types below a byte, that of blocks is U8."""
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     """The shape of the target's tensor. Empty if it is removed."""
     is_sub_byte: bool
     """Whether the record has the blocks of a type below a byte."""
@@ -109,13 +98,13 @@ class Patch(NotPickled):
     """The digest of the model before, such as "xxh3-128:99aa..."."""
     target: str
     """The digest of the model after."""
-    base_label: Optional[str]
-    target_label: Optional[str]
-    metadata: Optional[Dict[str, str]]
+    base_label: str | None
+    target_label: str | None
+    metadata: dict[str, str] | None
     """The metadata of the target's file, if the patch has it."""
     algorithm: str
     """The algorithm of all digests: "xxh3-128" or "sha256"."""
-    names: List[str]
+    names: list[str]
     """The tensors that are not as before, sorted."""
 
     def __init__(self, file: safe_open, path: str) -> None:
@@ -130,7 +119,7 @@ class Patch(NotPickled):
             self._file.close()
             raise
 
-    def _read_metadata(self, found: Dict[str, str]) -> None:
+    def _read_metadata(self, found: dict[str, str]) -> None:
         if found.get("format") != FORMAT:
             self._fail(f"not a patch: its metadata has no `format` of `{FORMAT}`")
         if found.get("patch_version") != VERSION:
@@ -152,7 +141,7 @@ class Patch(NotPickled):
             if self.metadata is None:
                 self._fail("`metadata` is not a JSON object of strings")
 
-    def _read_names(self, keys: List[str]) -> None:
+    def _read_names(self, keys: list[str]) -> None:
         keys.sort()  # records and values are then two stretches of them
         records, values = (
             slice(bisect.bisect_left(keys, letter + "/"), bisect.bisect_left(keys, letter + "0"))
@@ -189,7 +178,7 @@ class Patch(NotPickled):
             codes=dict(record.codes),
         )
 
-    def changed(self, name: str) -> Tuple[np.ndarray, Optional[np.ndarray]]:
+    def changed(self, name: str) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns which elements of a tensor change, and to what. Needs NumPy.
 
         The values are None where the patch has differences, for which one needs the base:
@@ -231,9 +220,9 @@ class Patch(NotPickled):
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -255,7 +244,7 @@ class Patch(NotPickled):
             self._fail(f"its record is {meta.dtype} {meta.shape}, not U8 [n]", name)
         raw = self._read(meta)
         values, dtype = b"", "U8"
-        shape: Tuple[int, ...] = ()
+        shape: tuple[int, ...] = ()
         has_values = "v/" + name in self._file
         if has_values:
             meta = self._file.get_tensor_meta("v/" + name)
@@ -286,7 +275,7 @@ class Patch(NotPickled):
         places = [self._file.get_tensor_meta(key).data_offsets for key in keys]
         return sum(end - begin for begin, end in places)
 
-    def _fail(self, what: str, name: Optional[str] = None) -> NoReturn:
+    def _fail(self, what: str, name: str | None = None) -> NoReturn:
         where = "" if name is None else f"tensor `{clipped(name)}`: "
         raise error_of(PatchError, f"{self.path}: {where}{what}", self.path, name)
 
@@ -299,7 +288,7 @@ class InMemory:
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
 
-    def open(self, nbytes: int) -> Tuple[int, memoryview]:
+    def open(self, nbytes: int) -> tuple[int, memoryview]:
         return len(self._data), self._data[:nbytes]
 
     def read(self, offset: int, nbytes: int) -> memoryview:
@@ -333,7 +322,7 @@ def _name_of(source: Source) -> str:
 
 
 def error_of(
-    kind: Type[PatchError], text: str, path: Optional[str] = None, name: Optional[str] = None
+    kind: type[PatchError], text: str, path: str | None = None, name: str | None = None
 ) -> PatchError:
     """Returns an error with its fields."""
     return failure_of(kind, _CODES[kind], text, path=path, subject=name)
@@ -366,7 +355,7 @@ def _quoted(value: object) -> str:
     return clipped(json.dumps(value))
 
 
-def _texts(text: str, path: str) -> Optional[Dict[str, str]]:
+def _texts(text: str, path: str) -> dict[str, str] | None:
     """Parses a JSON object of strings. Returns None if it is not one.
 
     Raises:

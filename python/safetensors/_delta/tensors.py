@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Union
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 from .. import _core, _sums
 from .._core import safe_open
@@ -14,7 +15,7 @@ from .._shards import Shard, find_shards, open_shards, refuse_repeated
 from .._specs import Spec, spec_in, spec_of
 from .._typing import Buffer, Sources
 
-Model = Union[Sources, Mapping[str, Any]]
+Model = Sources | Mapping[str, Any]
 """A file, a folder, an index or a list of these; or a dict of tensors."""
 
 
@@ -22,7 +23,7 @@ class Tensors(Protocol):
     """The tensors of a model."""
 
     specs: Mapping[str, Spec]
-    metadata: Optional[Dict[str, str]]
+    metadata: dict[str, str] | None
     """The metadata of a model that is one file; None for others."""
 
     def read(self, name: str) -> Buffer:
@@ -35,7 +36,7 @@ class File(NamedTuple):
 
     shard: Shard
     handle: safe_open
-    names: List[str]
+    names: list[str]
     """Its tensors, in the order of their bytes."""
 
 
@@ -54,7 +55,7 @@ class FileTensors:
             self.specs: Mapping[str, Spec] = {
                 name: spec_in(handle, name) for name, handle in self._handles.items()
             }
-            self.metadata: Optional[Dict[str, str]] = None
+            self.metadata: dict[str, str] | None = None
             if len(self.files) == 1 and not self.files[0].shard.index_path:
                 self.metadata = self.files[0].handle.metadata() or {}
             self._stack = stack.pop_all()
@@ -83,7 +84,7 @@ class FileTensors:
 class MemoryTensors:
     """The tensors of a dict."""
 
-    metadata: Optional[Dict[str, str]] = None
+    metadata: dict[str, str] | None = None
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Dict, Mapping, Optional
+from collections.abc import Mapping
 
 from .. import _core
 from .._specs import Spec
@@ -27,9 +27,7 @@ class Tracker:
         label: the label of the state that is kept.
     """
 
-    def __init__(
-        self, state: Model, *, label: Optional[str] = None, digest: str = "xxh3-128"
-    ) -> None:
+    def __init__(self, state: Model, *, label: str | None = None, digest: str = "xxh3-128") -> None:
         """Copies a state.
 
         Args:
@@ -39,8 +37,8 @@ class Tracker:
         Options.checked(digest, "auto", (label, None))
         self.label = label
         self._digest = digest
-        self._digests: Dict[str, str] = {}
-        kept: Dict[str, Held] = {}
+        self._digests: dict[str, str] = {}
+        kept: dict[str, Held] = {}
         with contextlib.ExitStack() as stack:
             tensors = open_model(state, stack)
             for name, spec in tensors.specs.items():
@@ -51,9 +49,9 @@ class Tracker:
     def diff(
         self,
         state: Model,
-        path: Optional[Path] = None,
+        path: Path | None = None,
         *,
-        label: Optional[str] = None,
+        label: str | None = None,
         values: str = "auto",
         fsync: bool = False,
     ) -> Patch:
@@ -77,9 +75,9 @@ class Tracker:
 class _Kept:
     """A copy of a state."""
 
-    metadata: Optional[Dict[str, str]] = None
+    metadata: dict[str, str] | None = None
 
-    def __init__(self, held: Dict[str, Held]) -> None:
+    def __init__(self, held: dict[str, Held]) -> None:
         self._held = held
         self.specs: Mapping[str, Spec] = {name: each.spec for name, each in held.items()}
 

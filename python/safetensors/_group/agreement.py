@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Callable, Iterator, List, Sequence, Tuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from .column import Column
 from .communicator import Disagreement
@@ -25,7 +26,7 @@ def agree(
     lines: Sequence[str],
     numbers: Sequence[int],
     understand: Callable[[Sequence[int]], T],
-) -> List[T]:
+) -> list[T]:
     """Returns what the numbers of each rank mean.
 
     Args:
@@ -62,7 +63,7 @@ def understood(rank: int, understand: Callable[..., T], *received: object) -> T:
         raise refused(rank, error) from None
 
 
-def pack(taken: Column[Taken]) -> List[int]:
+def pack(taken: Column[Taken]) -> list[int]:
     """Returns what a rank takes of each tensor as integers.
 
     the count of parts
@@ -83,7 +84,7 @@ def pack(taken: Column[Taken]) -> List[int]:
     return [*found, *taken.numbers]
 
 
-def unpack(packed: Sequence[int], shapes: Column[Tuple[int, ...]]) -> Column[Taken]:
+def unpack(packed: Sequence[int], shapes: Column[tuple[int, ...]]) -> Column[Taken]:
     """Returns what `pack` was called with.
 
     Args:
@@ -129,7 +130,7 @@ def _count(numbers: Iterator[int], most: int) -> int:
     return count
 
 
-def _check(part: Axes, shape: Tuple[int, ...]) -> None:
+def _check(part: Axes, shape: tuple[int, ...]) -> None:
     """Raises Malformed unless a part lies within a tensor, and its ranges are as in `Ranges`."""
     expect(len(part) == len(shape), f"a part with {len(part)} axes of a tensor with {len(shape)}")
     for ranges, size in zip(part, shape, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from .._errors import failure
 from .._workers import NO_THREAD
@@ -70,8 +70,8 @@ class Board:
         self._arrived.set()
         self._wake = threading.Event()
         self._decided = threading.Event()
-        self._cause: Optional[str] = None
-        self._note: Optional[str] = None
+        self._cause: str | None = None
+        self._note: str | None = None
         self._is_closed = False
         self._progress = 0
         self._verdict = ""
@@ -112,7 +112,7 @@ class Board:
         """
         return self._arrived.wait(seconds)
 
-    def report(self, cause: Optional[str], note: str = "") -> None:
+    def report(self, cause: str | None, note: str = "") -> None:
         """Says that this rank fails.
 
         Args:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import operator
 from array import array
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -14,7 +15,7 @@ from .._torch.wanted import gc_paused
 from .frame import Block, Frame
 from .parts import Axes, Ranges, length, nbytes_of
 
-Blocks = Sequence[Tuple[int, Block]]
+Blocks = Sequence[tuple[int, Block]]
 """Pairs of a tensor's number and a block of its frame."""
 
 
@@ -22,11 +23,11 @@ class _Cut(NamedTuple):
     """What this rank does with a block."""
 
     block: Block
-    parts: List[Tuple[Axes, int]]
+    parts: list[tuple[Axes, int]]
     """What it reads, in the order of the bytes, and how many bytes each is."""
     nbytes: int
     """The bytes of the block."""
-    rows: List[Tuple[int, int, int, int, int, int]]
+    rows: list[tuple[int, int, int, int, int, int]]
     """What it takes: the offset in its own tensor, that in the block, the bytes of a row, how many
     rows, and the distances between rows there and there."""
 
@@ -38,7 +39,7 @@ class Packer:
     def __init__(
         self,
         rank: int,
-        frames: Sequence[Optional[Frame]],
+        frames: Sequence[Frame | None],
         addresses: Sequence[int],
         bytes_of: Callable[[int], torch.Tensor],
     ) -> None:
@@ -51,16 +52,16 @@ class Packer:
         """
         self._rank, self._frames = rank, frames
         self._addresses, self._bytes_of = addresses, bytes_of
-        self._cuts: Dict[int, _Cut] = {}
+        self._cuts: dict[int, _Cut] = {}
 
     @gc_paused()
     def requests(
         self, blocks: Blocks, to: torch.Tensor
-    ) -> List[Tuple[int, Optional[Axes], torch.Tensor]]:
+    ) -> list[tuple[int, Axes | None, torch.Tensor]]:
         """Returns the reads of blocks to contiguous bytes, one after the other."""
-        numbers: List[int] = []
-        parts: List[Axes] = []
-        sizes: List[int] = []
+        numbers: list[int] = []
+        parts: list[Axes] = []
+        sizes: list[int] = []
         cuts = self._cuts
         for number, block in blocks:
             for axes, nbytes in (cuts.get(id(block)) or self._cut(number, block)).parts:
@@ -121,7 +122,7 @@ def select(frame: Frame, rank: int, block: Block, rows: torch.Tensor, to: torch.
         target[ends].copy_(source[begins])
 
 
-def _rows(frame: Frame, rank: int, block: Block) -> Iterator[Tuple[int, int, int, int, int, int]]:
+def _rows(frame: Frame, rank: int, block: Block) -> Iterator[tuple[int, int, int, int, int, int]]:
     """Yields what a rank takes of a block, see `_Cut.rows`."""
     first, nbytes = frame.share(rank, block)
     if nbytes == 0:
@@ -153,14 +154,14 @@ def _offset(place: Sequence[slice], strides: Sequence[int]) -> int:
     return sum(each.start * stride for each, stride in zip(place, strides, strict=True))
 
 
-def _strides(shape: Sequence[int]) -> List[int]:
+def _strides(shape: Sequence[int]) -> list[int]:
     found = [1]
     for size in reversed(shape[1:]):
         found.append(found[-1] * size)
     return found[::-1]
 
 
-def _slices(ranges: Ranges) -> List[Tuple[slice, slice]]:
+def _slices(ranges: Ranges) -> list[tuple[slice, slice]]:
     """Returns where each of the ranges is, and where it is if they follow one another."""
     found, at = [], 0
     for begin, end in ranges:

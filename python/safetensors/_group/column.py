@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Generic, Hashable, Iterable, List, Sequence, TypeVar
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 V = TypeVar("V", bound=Hashable)
 
@@ -25,10 +26,10 @@ class Column(Generic[V]):
     @classmethod
     def of(cls, items: Iterable[V]) -> Column[V]:
         """Returns the column of these items."""
-        found: Dict[V, int] = {}
+        found: dict[V, int] = {}
         numbers = [found.setdefault(each, len(found)) for each in items]
         return cls(list(found), numbers)
 
-    def items(self) -> List[V]:
+    def items(self) -> list[V]:
         """Returns the sequence."""
         return [self.values[number] for number in self.numbers]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -51,7 +52,7 @@ class Disagreement(Exception):
 
 @contextlib.contextmanager
 def communicator(
-    group: ProcessGroup, timeout: Optional[timedelta], problem: Optional[Exception] = None
+    group: ProcessGroup, timeout: timedelta | None, problem: Exception | None = None
 ) -> Iterator[Communicator]:
     """Connects the ranks of a group. Either all ranks leave the context, or all raise.
 
@@ -94,7 +95,7 @@ class Communicator:
         self.device = torch.device("cpu")
         """Where the tensors of broadcast() and all_to_all() are."""
         self._timeout = timeout
-        self._works: List[Work] = []
+        self._works: list[Work] = []
         self._group: Any = None
         self._nccl: Any = None
         self._caller = group
@@ -197,7 +198,7 @@ class Communicator:
         if self._board.is_alarmed:
             raise Lost(f"{BUSY} for {self._timeout.total_seconds():g} s")
 
-    def gather(self, purpose: str, of_rank: Message = _EMPTY) -> List[Message]:
+    def gather(self, purpose: str, of_rank: Message = _EMPTY) -> list[Message]:
         """Returns the messages of all ranks.
 
         Args:
@@ -276,7 +277,7 @@ class Communicator:
         self._works.append(work)
         return work
 
-    def _gathered(self, value: torch.Tensor) -> List[torch.Tensor]:
+    def _gathered(self, value: torch.Tensor) -> list[torch.Tensor]:
         found = [torch.empty_like(value) for _ in range(self.size)]
         self.wait(self._started(self._group.allgather(found, value)))
         return found

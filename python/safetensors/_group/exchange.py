@@ -6,21 +6,9 @@ import contextlib
 import functools
 import itertools
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from typing import (
-    Any,
-    Callable,
-    Deque,
-    Dict,
-    FrozenSet,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-)
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -30,7 +18,7 @@ from .frame import Block, Frame
 from .parts import Axes
 from .schedule import BUFFER_NBYTES, Broadcast, Exchange, Own, Schedule, Step
 
-Request = Tuple[int, Optional[Axes], torch.Tensor]
+Request = tuple[int, Axes | None, torch.Tensor]
 """A tensor's number, the part to read (in bytes on the last axis; None: the rank's own index), and
 where it goes: contiguous bytes, or the rank's own destination if the part is None."""
 
@@ -68,8 +56,8 @@ class Communicator(Protocol):
         self,
         to: torch.Tensor,
         source: torch.Tensor,
-        to_sizes: List[int],
-        source_sizes: List[int],
+        to_sizes: list[int],
+        source_sizes: list[int],
     ) -> Any:
         """Starts sending a stretch of each rank's bytes to each rank; returns the work."""
 
@@ -87,9 +75,9 @@ def run(
     schedule: Schedule,
     comm: Communicator,
     read: Read,
-    destinations: Sequence[Optional[torch.Tensor]],
+    destinations: Sequence[torch.Tensor | None],
     ahead: int = 4,
-) -> Iterator[List[int]]:
+) -> Iterator[list[int]]:
     """Loads what the ranks take, and yields the numbers of tensors as they are complete, several at
     once.
 
@@ -122,7 +110,7 @@ def run(
 class _Job(NamedTuple):
     """What this rank does in a step with communication."""
 
-    read: Optional[Callable[[], None]]
+    read: Callable[[], None] | None
     """Reads this rank's bytes, in a thread of the pool; None: it reads nothing."""
     start: Callable[[], Any]
     """Starts the collective, and returns its work."""
@@ -138,14 +126,14 @@ class _Runner:
         schedule: Schedule,
         comm: Communicator,
         read: Read,
-        destinations: Sequence[Optional[torch.Tensor]],
+        destinations: Sequence[torch.Tensor | None],
     ) -> None:
         self._steps, self._frames = schedule
         self._comm, self._rank, self._read = comm, comm.rank, read
         self._destinations = destinations
-        self._local: Dict[int, torch.Tensor] = {}  # the bytes of tensors that are being loaded
+        self._local: dict[int, torch.Tensor] = {}  # the bytes of tensors that are being loaded
         self._buffers = _Buffers(comm.device)
-        self._empty: FrozenSet[int] = frozenset()
+        self._empty: frozenset[int] = frozenset()
         device = comm.device
         addresses = [  # of those that _is_direct()
             each.data_ptr()
@@ -155,7 +143,7 @@ class _Runner:
         ]
         self._packer = Packer(comm.rank, self._frames, addresses, self._bytes)
 
-    def run(self, pool: Workers, own_pool: Workers, ahead: int) -> Iterator[List[int]]:
+    def run(self, pool: Workers, own_pool: Workers, ahead: int) -> Iterator[list[int]]:
         empty = [
             number
             for number, destination in enumerate(self._destinations)
@@ -166,7 +154,7 @@ class _Runner:
         self._empty = frozenset(empty)
         batches = list(self._own())
         left = iter(batches)
-        own: Deque[Future[None]] = deque()
+        own: deque[Future[None]] = deque()
 
         def read_own() -> None:
             while own and own[0].done():
@@ -175,8 +163,8 @@ class _Runner:
                 own.append(own_pool.submit(self._read_own, batch))
 
         jobs = self._jobs()
-        queue: Deque[Tuple[_Job, Optional[Future[None]]]] = deque()
-        started: Deque[Tuple[_Job, Any]] = deque()
+        queue: deque[tuple[_Job, Future[None] | None]] = deque()
+        started: deque[tuple[_Job, Any]] = deque()
         reading = 0
         read_own()
         while True:
@@ -212,7 +200,7 @@ class _Runner:
         future.result()
         self._comm.progressed()
 
-    def _finish(self, job: _Job, work: Any) -> Iterator[List[int]]:
+    def _finish(self, job: _Job, work: Any) -> Iterator[list[int]]:
         self._comm.wait(work)
         job.finish()
         complete = [
@@ -229,7 +217,7 @@ class _Runner:
             yield complete
 
     def _jobs(self) -> Iterator[_Job]:
-        last: Dict[int, int] = {}
+        last: dict[int, int] = {}
         for at, step in enumerate(self._steps):
             last.update(dict.fromkeys(_tensors_of(step), at))
         for at, step in enumerate(self._steps):
@@ -240,9 +228,9 @@ class _Runner:
             elif isinstance(step, Exchange):
                 yield self._exchange(step, complete)
 
-    def _own(self) -> Iterator[List[int]]:
+    def _own(self) -> Iterator[list[int]]:
         """Yields batches of the tensors that this rank reads for itself."""
-        batch: List[int] = []
+        batch: list[int] = []
         nbytes = 0
         for step in self._steps:
             if isinstance(step, Own) and self._rank in step.ranks:
@@ -254,10 +242,10 @@ class _Runner:
         if batch:
             yield batch
 
-    def _read_own(self, numbers: List[int]) -> None:
+    def _read_own(self, numbers: list[int]) -> None:
         self._read([(number, None, self._destination(number)) for number in numbers])
 
-    def _broadcast(self, step: Broadcast, complete: List[int]) -> _Job:
+    def _broadcast(self, step: Broadcast, complete: list[int]) -> _Job:
         ((number, block),) = step.blocks
         offset, nbytes = self._frame(number).share(self._rank, block)
         data = self._bytes(number)[offset : offset + nbytes]
@@ -266,8 +254,8 @@ class _Runner:
             read = functools.partial(self._read_blocks, step.blocks, data)
         return _Job(read, lambda: self._comm.broadcast(data, step.owner), _nothing, complete)
 
-    def _bucket(self, step: Broadcast, complete: List[int]) -> _Job:
-        buffers: List[torch.Tensor] = []
+    def _bucket(self, step: Broadcast, complete: list[int]) -> _Job:
+        buffers: list[torch.Tensor] = []
 
         def read() -> None:
             buffers.append(self._buffers.take(step.nbytes))
@@ -284,12 +272,12 @@ class _Runner:
 
         return _Job(read if step.owner == self._rank else None, start, finish, complete)
 
-    def _exchange(self, step: Exchange, complete: List[int]) -> _Job:
+    def _exchange(self, step: Exchange, complete: list[int]) -> _Job:
         frame, ranks = self._frame(step.tensor), range(self._comm.size)
         block = step.blocks[self._rank]
         sizes = [frame.share(rank, block)[1] for rank in ranks]
         shares = [frame.share(self._rank, each) for each in step.blocks]
-        buffers: List[torch.Tensor] = []
+        buffers: list[torch.Tensor] = []
 
         def read() -> None:
             rows = self._buffers.take(frame.block_nbytes(block))
@@ -318,7 +306,7 @@ class _Runner:
 
         return _Job(read if block.begin < block.end else None, start, finish, complete)
 
-    def _read_blocks(self, blocks: Sequence[Tuple[int, Block]], to: torch.Tensor) -> None:
+    def _read_blocks(self, blocks: Sequence[tuple[int, Block]], to: torch.Tensor) -> None:
         """Reads blocks one after the other to contiguous bytes."""
         self._read(self._packer.requests(blocks, to))
 
@@ -352,7 +340,7 @@ class _Buffers:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._free: List[torch.Tensor] = []
+        self._free: list[torch.Tensor] = []
         self.empty = torch.empty(0, dtype=torch.uint8, device=device)
 
     def take(self, nbytes: int) -> torch.Tensor:
@@ -380,7 +368,7 @@ def _copy_to(destination: torch.Tensor, data: torch.Tensor) -> None:
         destination.copy_(values)
 
 
-def _tensors_of(step: Step) -> List[int]:
+def _tensors_of(step: Step) -> list[int]:
     if isinstance(step, Broadcast):
         return [number for number, _ in step.blocks]
     return [step.tensor]

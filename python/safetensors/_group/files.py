@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,19 +37,19 @@ if TYPE_CHECKING:
 
 def load_files(
     group: ProcessGroup,
-    timeout: Optional[timedelta],
-    problem: Optional[Exception],
+    timeout: timedelta | None,
+    problem: Exception | None,
     filenames: Sources,
     device: Any,
     backend: str,
     keys: Keys,
-    plan: Optional[Mapping[str, Rule]],
-    progress: Optional[Progress],
-    budget_bytes: Optional[int],
-    storage_options: Optional[Mapping[str, Any]],
+    plan: Mapping[str, Rule] | None,
+    progress: Progress | None,
+    budget_bytes: int | None,
+    storage_options: Mapping[str, Any] | None,
     verify: Verify,
     choice: Choice,
-) -> Dict[str, torch.Tensor]:
+) -> dict[str, torch.Tensor]:
     """Returns the tensors of this rank; see `safetensors.torch.load_files`.
 
     Args:
@@ -90,13 +81,13 @@ def stream(
     device: AnyDevice = "cpu",
     *,
     keys: Keys = None,
-    plan: Optional[Mapping[str, Rule]] = None,
-    storage_options: Optional[Mapping[str, Any]] = None,
+    plan: Mapping[str, Rule] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     verify: Verify = None,
-    timeout: Optional[timedelta] = None,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
-) -> Iterator[Tuple[str, torch.Tensor]]:
+    timeout: timedelta | None = None,
+    name: str | None = None,
+    variant: str | None = None,
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the tensors as they are loaded, in the same order on all ranks.
 
     All ranks call it and exhaust it. A rank that leaves the loop early ends it on all ranks.
@@ -121,12 +112,12 @@ def stream(
 def open_named(
     comm: Communicator,
     filenames: Sources,
-    storage_options: Optional[Mapping[str, Any]],
+    storage_options: Mapping[str, Any] | None,
     verify: Verify,
     choice: Choice,
     names: Collection[str],
     stack: ExitStack,
-) -> Tuple[Model, Dict[str, safe_open], List[str]]:
+) -> tuple[Model, dict[str, safe_open], list[str]]:
     """Opens files as `open_tensors` of _shards does.
 
     Returns:
@@ -134,7 +125,7 @@ def open_named(
         have them; and the other names of the files.
     """
 
-    def needed(shards: List[Shard]) -> List[int]:
+    def needed(shards: list[Shard]) -> list[int]:
         return [
             at
             for at, shard in enumerate(shards)
@@ -152,17 +143,17 @@ def _open(
     filenames: Sources,
     backend: str,
     keys: Keys,
-    plan: Optional[Mapping[str, Rule]],
-    storage_options: Optional[Mapping[str, Any]],
+    plan: Mapping[str, Rule] | None,
+    storage_options: Mapping[str, Any] | None,
     verify: Verify,
     choice: Choice,
     stack: ExitStack,
-) -> Tuple[Model, List[Wanted]]:
+) -> tuple[Model, list[Wanted]]:
     """Returns the files that some rank needs, and the tensors that this one takes."""
-    rules: Optional[Dict[str, Rule]] = None
-    found_shards: List[Shard] = []
+    rules: dict[str, Rule] | None = None
+    found_shards: list[Shard] = []
 
-    def needed(shards: List[Shard]) -> List[int]:
+    def needed(shards: list[Shard]) -> list[int]:
         nonlocal rules
         found_shards.extend(shards)
         if any(shard.names is None for shard in shards):
@@ -187,7 +178,7 @@ def _open(
 
 
 @gc_paused()  # makes objects for each tensor, none of them garbage
-def _made(wanted: List[Wanted], device: AnyDevice) -> Dict[str, torch.Tensor]:
+def _made(wanted: list[Wanted], device: AnyDevice) -> dict[str, torch.Tensor]:
     """Returns new tensors on a device, to load to."""
     name = device_of(device).name
     short = [item for item in wanted if item.nbytes < _LONG_NBYTES]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from .parts import MAX_ROW_NBYTES, Axes, Ranges, clip, length, nbytes_of, part, positions, union
 
@@ -16,7 +17,7 @@ class Block(NamedTuple):
     """Rows of a frame that some rank takes: those at positions `begin` to `end` among the rows of
     the union of all parts."""
 
-    lead: Tuple[int, ...]
+    lead: tuple[int, ...]
     begin: int
     end: int
 
@@ -37,7 +38,7 @@ class Frame:
     takes of a block is one stretch of its local tensor.
     """
 
-    def __init__(self, shape: Sequence[int], taken: Sequence[Optional[Axes]]) -> None:
+    def __init__(self, shape: Sequence[int], taken: Sequence[Axes | None]) -> None:
         """
         Args:
             shape: of the tensor, the last axis in bytes.
@@ -52,7 +53,7 @@ class Frame:
         ]
         self._groups = list(zip(heads, [*heads[1:], len(shape)], strict=True))
         scales = [math.prod(shape[first + 1 : last]) for first, last in self._groups]
-        self._taken: Dict[int, Axes] = {
+        self._taken: dict[int, Axes] = {
             rank: tuple(
                 tuple((begin * scale, end * scale) for begin, end in axes[head])
                 for head, scale in zip(heads, scales, strict=True)
@@ -83,7 +84,7 @@ class Frame:
         return self._shape[-1] if is_joined else _ALIGNMENT
 
     @property
-    def takers(self) -> FrozenSet[int]:
+    def takers(self) -> frozenset[int]:
         """The ranks that take some of it."""
         return frozenset(self._taken)
 
@@ -95,7 +96,7 @@ class Frame:
         """Returns the bytes that a rank takes of a row, if it takes the row."""
         return nbytes_of(self._taken[rank][self._rows + 1 :])
 
-    def leads(self) -> Iterator[Tuple[int, ...]]:
+    def leads(self) -> Iterator[tuple[int, ...]]:
         """Yields the slabs that some rank takes rows of."""
         axes = self.union[: self._rows]
         for lead in itertools.product(
@@ -108,11 +109,11 @@ class Frame:
         """Returns the bytes of a block."""
         return (block.end - block.begin) * self.row_nbytes
 
-    def block_shape(self, block: Block) -> Tuple[int, ...]:
+    def block_shape(self, block: Block) -> tuple[int, ...]:
         """Returns the shape of a block, of which `selection` has the axes."""
         return (block.end - block.begin, *map(length, self.union[self._rows + 1 :]))
 
-    def share(self, rank: int, block: Block) -> Tuple[int, int]:
+    def share(self, rank: int, block: Block) -> tuple[int, int]:
         """Returns the stretch of a rank's local tensor that comes from a block, as offset and
         length in bytes; (0, 0): none."""
         slab = self._lead_position(rank, block.lead) if rank in self._taken else None
@@ -129,7 +130,7 @@ class Frame:
         axes = self._positions[rank][self._rows :]
         return (clip(axes[0], block.begin, block.end), *axes[1:])
 
-    def axes_of(self, block: Block) -> List[Axes]:
+    def axes_of(self, block: Block) -> list[Axes]:
         """Returns the parts of the tensor that make up a block, in the order of its bytes."""
         rows = part(self.union[self._rows], block.begin, block.end)
         inner: Axes = tuple(
@@ -155,7 +156,7 @@ class Frame:
         scale = math.prod(self._shape[first + 1 : last])
         return (tuple((begin // scale, end // scale) for begin, end in ranges), *whole)
 
-    def _lead_position(self, rank: int, lead: Tuple[int, ...]) -> Optional[int]:
+    def _lead_position(self, rank: int, lead: tuple[int, ...]) -> int | None:
         """Returns the number of the slab among those of a rank; None: it takes nothing of it."""
         found = 0
         for index, ranges in zip(lead, self._taken[rank], strict=False):
@@ -165,14 +166,14 @@ class Frame:
         return found
 
 
-def _stretch(shape: Sequence[int], begin: int, end: int) -> List[Axes]:
+def _stretch(shape: Sequence[int], begin: int, end: int) -> list[Axes]:
     """Returns the products of ranges that follow one another from `begin` to `end` in a dense array
     of this shape."""
     if len(shape) == 1:
         return [((((begin, end)),),)]
     size = math.prod(shape[1:])
     whole: Axes = tuple(((0, each),) for each in shape[1:])
-    found: List[Axes] = []
+    found: list[Axes] = []
     while begin < end:
         row, at = divmod(begin, size)
         if at == 0 and end - begin >= size:

@@ -5,18 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Generator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -41,7 +31,7 @@ _FILE_AHEAD, _READER_AHEAD = 4, 16
 class _Form(NamedTuple):
     """What tensors of the files have in common."""
 
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     """In elements of the file."""
     bits: int
     """Of an element."""
@@ -57,7 +47,7 @@ def load_together(
     model: Model,
     wanted: Sequence[Wanted],
     destinations: Mapping[str, torch.Tensor],
-) -> Generator[List[Wanted], None, None]:
+) -> Generator[list[Wanted], None, None]:
     """Loads tensors by all ranks of a group, and yields those that this rank takes, some at once.
 
     Args:
@@ -85,8 +75,8 @@ def load_together(
                 if destinations[item.name].device.type != "meta"
             }
         steps = _agreed(comm, forms, items)
-        staged: Dict[int, torch.Tensor] = {}  # what is on another device than the communicator's
-        targets: List[Optional[torch.Tensor]] = [None] * len(numbers)
+        staged: dict[int, torch.Tensor] = {}  # what is on another device than the communicator's
+        targets: list[torch.Tensor | None] = [None] * len(numbers)
         for number, item in items.items():
             targets[number] = destinations[item.name]
         if devices - {comm.device}:
@@ -130,7 +120,7 @@ class _Read:
         self._forms, self._items = forms, items
         self._names = _names(model)
         self._handles = [file.handle for file in model.files for _ in file.names]
-        self._indices: Dict[Tuple[int, Axes], Any] = {}  # by form and part
+        self._indices: dict[tuple[int, Axes], Any] = {}  # by form and part
         # Of files that are not local: reads of these wait for a server, and can be cancelled.
         self.readers = [file.reader for file in model.files if file.reader is not None]
         # Destinations were allocated on this thread's stream, which their readers wait for.
@@ -138,7 +128,7 @@ class _Read:
 
     def __call__(self, requests: Sequence[exchange.Request]) -> None:
         """Reads each request to its destination."""
-        by_device: Dict[torch.device, List[Any]] = {}
+        by_device: dict[torch.device, list[Any]] = {}
         with gc_paused():
             for request in requests:
                 by_device.setdefault(request[2].device, []).append(self._request(*request))
@@ -151,7 +141,7 @@ class _Read:
         for reader in self.readers:
             getattr(reader, "cancel", lambda: None)()
 
-    def _request(self, number: int, axes: Optional[Axes], to: torch.Tensor) -> Tuple[Any, ...]:
+    def _request(self, number: int, axes: Axes | None, to: torch.Tensor) -> tuple[Any, ...]:
         if axes is None:
             return self._items[number].request(to)
         key = (self._forms.numbers[number], axes)
@@ -175,15 +165,15 @@ def _copy(to: torch.Tensor, source: torch.Tensor) -> None:
         to.copy_(source)
 
 
-def _names(model: Model) -> List[str]:
+def _names(model: Model) -> list[str]:
     """Returns the names of all tensors of the files, in their order."""
     return [name for file in model.files for name in file.names]
 
 
 def _forms(model: Model) -> Column[_Form]:
     """Returns what is known of all tensors of the files, in their order."""
-    known: Dict[_Form, int] = {}
-    numbers: List[int] = []
+    known: dict[_Form, int] = {}
+    numbers: list[int] = []
     for file in model.files:
         forms, places = _core._forms(file.handle, file.names)
         of_file = []
@@ -198,10 +188,10 @@ def _forms(model: Model) -> Column[_Form]:
 def _taken(forms: Column[_Form], items: Mapping[int, Wanted]) -> Column[Taken]:
     """Returns what this rank takes of each tensor. Tensors of one form whose parts are one object
     are looked at once."""
-    parts: Dict[Taken, int] = {}
+    parts: dict[Taken, int] = {}
     if len(items) < len(forms.numbers):
         parts[None] = 0
-    known: Dict[Tuple[int, int], int] = {}
+    known: dict[tuple[int, int], int] = {}
     places = [0] * len(forms.numbers)
     for number, item in items.items():
         key = (forms.numbers[number], id(item.part))

@@ -16,7 +16,8 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from typing import List, NamedTuple, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from .._core import SafetensorError
 from .._errors import failure
@@ -68,7 +69,7 @@ def encode(purpose: str, message: Message, most: int) -> bytes:
     return found
 
 
-def decode(purpose: str, received: Union[bytes, memoryview]) -> Message:
+def decode(purpose: str, received: bytes | memoryview) -> Message:
     """Returns the content of a message. Safe for untrusted input.
 
     Uses about 12 times the memory of what was received, and linear time.
@@ -97,7 +98,7 @@ def decode(purpose: str, received: Union[bytes, memoryview]) -> Message:
         raise Malformed(
             f"its strings have {len(joined)} characters, and their lengths {sum(lengths)}"
         )
-    strings: List[str] = []
+    strings: list[str] = []
     begin = 0
     for length in lengths:
         strings.append(joined[begin : begin + length])
@@ -118,7 +119,7 @@ def refused(rank: int, error: Malformed) -> SafetensorError:
     )
 
 
-def _array(code: str, view: memoryview, at: int, nbytes: int) -> Tuple[array[int], int]:
+def _array(code: str, view: memoryview, at: int, nbytes: int) -> tuple[array[int], int]:
     """Returns the integers of some bytes, and where they end."""
     found = array(code)
     found.frombytes(view[at : at + nbytes])

@@ -5,20 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
 from .._model_folder import Choice
@@ -55,7 +44,7 @@ class File(NamedTuple):
     """An open file."""
 
     handle: safe_open
-    names: List[str]
+    names: list[str]
     """Its tensors, in the order of their bytes."""
     gap_nbytes: int
     """A shorter gap between wanted bytes is read."""
@@ -66,12 +55,12 @@ class File(NamedTuple):
 class Model(NamedTuple):
     """The files of a load by a group."""
 
-    files: List[File]
+    files: list[File]
     """Those that some rank takes tensors of: the same on all ranks."""
-    unopened: List[str]
+    unopened: list[str]
     """The tensors of the others."""
 
-    def handles(self) -> Dict[str, safe_open]:
+    def handles(self) -> dict[str, safe_open]:
         """Returns the open file of each tensor, in the order of the files and of their bytes."""
         return {name: file.handle for file in self.files for name in file.names}
 
@@ -79,10 +68,10 @@ class Model(NamedTuple):
 def open_model(
     comm: Communicator,
     filenames: Sources,
-    storage_options: Optional[Mapping[str, Any]],
+    storage_options: Mapping[str, Any] | None,
     verify: Verify,
     choice: Choice,
-    needed: Callable[[List[Shard]], Iterable[int]],
+    needed: Callable[[list[Shard]], Iterable[int]],
     backend: str,
     stack: ExitStack,
 ) -> Model:
@@ -135,11 +124,11 @@ def _refuse_absent_files(shards: Sequence[Shard]) -> None:
             _core._open_shard(shard.path, "pread").close()
 
 
-def _open(comm: Communicator, shards: List[Shard], backend: str, stack: ExitStack) -> List[File]:
+def _open(comm: Communicator, shards: list[Shard], backend: str, stack: ExitStack) -> list[File]:
     from .._remote.shared import Follower, Leader
 
-    readers: List[Any] = [None if shard.reader is None else shard.reader() for shard in shards]
-    found: List[Tuple[safe_open, List[str]]] = []
+    readers: list[Any] = [None if shard.reader is None else shard.reader() for shard in shards]
+    found: list[tuple[safe_open, list[str]]] = []
 
     def open_all() -> None:
         given = [
@@ -175,12 +164,12 @@ def _open(comm: Communicator, shards: List[Shard], backend: str, stack: ExitStac
 
 
 def _shards_of_url(
-    comm: Communicator, url: str, storage_options: Optional[Mapping[str, Any]], choice: Choice
-) -> List[Shard]:
+    comm: Communicator, url: str, storage_options: Mapping[str, Any] | None, choice: Choice
+) -> list[Shard]:
     """Returns the files of a URL, of which rank 0 alone reads the index."""
     from .._remote.open import reopen
 
-    own: List[Shard] = []
+    own: list[Shard] = []
 
     def find() -> Message:
         own.extend(shards_of_url(url, storage_options, choice))
@@ -200,8 +189,8 @@ def _told_shards(shards: Sequence[Shard]) -> Message:
     of each file, strings: its path, its index, its URL; the names of its tensors
     of each file, integers: how many names, the bytes of all tensors of the model
     """
-    texts: List[str] = []
-    numbers: List[int] = []
+    texts: list[str] = []
+    numbers: list[int] = []
     for shard in shards:
         texts += (shard.path, shard.index_path, shard.url, *(shard.names or ()))
         numbers.append(_NONE if shard.names is None else len(shard.names))
@@ -209,14 +198,14 @@ def _told_shards(shards: Sequence[Shard]) -> Message:
     return Message(texts, numbers)
 
 
-def _shards(told: Message) -> List[Shard]:
+def _shards(told: Message) -> list[Shard]:
     """Returns the files of a message, without what makes their readers. Raises Malformed."""
     texts, numbers = told.texts, told.numbers
     count = len(numbers) // 2
     expect(len(numbers) == 2 * count and not told.data, "files with other integers than two each")
     expect(count <= _MOST_FILES, f"{count} files; a model has at most {_MOST_FILES}")
     expect(min(numbers, default=0) >= _NONE, "files with negative counts")
-    found: List[Shard] = []
+    found: list[Shard] = []
     at = 0
     for names, total_size in zip(numbers[::2], numbers[1::2], strict=True):
         first, last = at + 3, at + 3 + max(names, 0)
@@ -240,14 +229,14 @@ def _told_starts(starts: Sequence[Start]) -> Message:
     return Message([start.version for start in starts], numbers, data)
 
 
-def _starts(told: Message, count: int) -> List[Start]:
+def _starts(told: Message, count: int) -> list[Start]:
     """Returns the starts of so many files. Raises Malformed."""
     from .._remote.shared import Start
 
     texts, numbers, data = told
     expect(len(texts) == count, f"the starts of {len(texts)} files, not of {count}")
     expect(len(numbers) == 2 * count, f"{len(numbers)} integers for {count} files")
-    found: List[Start] = []
+    found: list[Start] = []
     at = 0
     for version, size, nbytes in zip(texts, numbers[::2], numbers[1::2], strict=True):
         expect(0 <= nbytes <= size, f"{nbytes} first bytes of a file with {size}")
@@ -258,7 +247,7 @@ def _starts(told: Message, count: int) -> List[Start]:
     return found
 
 
-def _integers(numbers: Sequence[int], *, below: int, count: Optional[int] = None) -> Sequence[int]:
+def _integers(numbers: Sequence[int], *, below: int, count: int | None = None) -> Sequence[int]:
     """Returns what a rank has sent, not negative integers. Raises Malformed."""
     expect(count is None or len(numbers) == count, f"{len(numbers)} integers instead of {count}")
     expect(all(0 <= each < below for each in numbers), f"integers outside of 0 to {below}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from typing import Any, Iterable, List, Optional, Sequence, Tuple, Union
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-Ranges = Tuple[Tuple[int, int], ...]
+Ranges = tuple[tuple[int, int], ...]
 """Pairs of begin and end on one axis: ascending, disjoint, not adjacent, not empty."""
 
-Axes = Tuple[Ranges, ...]
+Axes = tuple[Ranges, ...]
 """Ranges of each axis, the last one in bytes. They select the product."""
 
 
@@ -21,14 +22,14 @@ class Unusual(enum.Enum):
 UNUSUAL = Unusual.UNUSUAL
 """A part that is no `Axes`, such as one with steps or in another order."""
 
-Taken = Union[Axes, Unusual, None]
+Taken = Axes | Unusual | None
 """What a rank takes of a tensor; None: nothing."""
 
 # Shorter rows are never divided, so that parts of F4 tensors include the whole last axis.
 MAX_ROW_NBYTES = 256 << 10
 
 
-def byte_shape(shape: Sequence[int], bits: int) -> Tuple[int, ...]:
+def byte_shape(shape: Sequence[int], bits: int) -> tuple[int, ...]:
     """Returns a tensor's shape with the last axis in bytes.
 
     Args:
@@ -68,7 +69,7 @@ def taken_of(index: Any, shape: Sequence[int], bits: int) -> Taken:
     return tuple(axes)
 
 
-def index_of_axes(axes: Axes, shape: Sequence[int], bits: int) -> Tuple[Any, ...]:
+def index_of_axes(axes: Axes, shape: Sequence[int], bits: int) -> tuple[Any, ...]:
     """Returns the index that selects these bytes of a tensor: a slice or a list of slices for each
     axis. It is the inverse of `taken_of`, but integers become slices.
 
@@ -80,7 +81,7 @@ def index_of_axes(axes: Axes, shape: Sequence[int], bits: int) -> Tuple[Any, ...
     if not shape:
         return ()
     scales = [8] * (len(shape) - 1) + [bits]
-    found: List[Any] = []
+    found: list[Any] = []
     for ranges, scale in zip(axes, scales, strict=True):
         slices = [slice(begin * 8 // scale, end * 8 // scale) for begin, end in ranges]
         found.append(slices[0] if len(slices) == 1 else slices or slice(0, 0))
@@ -99,7 +100,7 @@ def nbytes_of(axes: Axes) -> int:
 
 def union(several: Iterable[Ranges]) -> Ranges:
     """Returns the ranges that hold each index of any of them."""
-    merged: List[Tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for begin, end in sorted(pair for ranges in several for pair in ranges):
         if merged and begin <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
@@ -119,7 +120,7 @@ def clip(ranges: Ranges, begin: int, end: int) -> Ranges:
 
 def positions(ranges: Ranges, within: Ranges) -> Ranges:
     """Returns the ranges' positions among the indices of `within`, which contains them."""
-    found: List[Ranges] = []
+    found: list[Ranges] = []
     before = 0
     for begin, end in within:
         found.append(tuple((a + before, b + before) for a, b in clip(ranges, begin, end)))
@@ -129,7 +130,7 @@ def positions(ranges: Ranges, within: Ranges) -> Ranges:
 
 def part(ranges: Ranges, begin: int, end: int) -> Ranges:
     """Returns the ranges of the indices at positions `begin` to `end`: `positions`' inverse."""
-    found: List[Tuple[int, int]] = []
+    found: list[tuple[int, int]] = []
     before = 0
     for first, last in ranges:
         low, high = max(begin, before), min(end, before + last - first)
@@ -139,7 +140,7 @@ def part(ranges: Ranges, begin: int, end: int) -> Ranges:
     return tuple(found)
 
 
-def _items(index: Any, ndim: int) -> Optional[List[Any]]:
+def _items(index: Any, ndim: int) -> list[Any] | None:
     """Returns an item for each axis but the last ones, which are whole; None if it is unusual."""
     items = [each for each in (index if isinstance(index, tuple) else (index,)) if each is not None]
     count = sum(each is Ellipsis for each in items)
@@ -149,10 +150,10 @@ def _items(index: Any, ndim: int) -> Optional[List[Any]]:
     return items if count <= 1 and len(items) <= ndim else None
 
 
-def _ranges(item: Any, size: int) -> Optional[Ranges]:
+def _ranges(item: Any, size: int) -> Ranges | None:
     """Returns the ranges of an axis that an item selects; None if it is unusual."""
     if isinstance(item, list):
-        found: List[Tuple[int, int]] = []
+        found: list[tuple[int, int]] = []
         for each in item:
             ranges = _ranges(each, size) if isinstance(each, slice) else None
             if ranges is None:

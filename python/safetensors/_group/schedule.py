@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from .column import Column
 from .frame import Block, Frame
@@ -29,7 +30,7 @@ _MOST_OVER_READ = 1.05  # of a part that a rank reads for itself
 class Tensor(NamedTuple):
     """What matters of a tensor of a file."""
 
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     """The last axis in bytes, see `parts.byte_shape`."""
     gap_nbytes: int
     """A shorter gap between wanted bytes is read."""
@@ -39,7 +40,7 @@ class Own(NamedTuple):
     """Some ranks read what they take of a tensor by themselves. No data is sent."""
 
     tensor: int
-    ranks: FrozenSet[int]
+    ranks: frozenset[int]
 
 
 class Broadcast(NamedTuple):
@@ -49,7 +50,7 @@ class Broadcast(NamedTuple):
     """
 
     owner: int
-    blocks: Tuple[Tuple[int, Block], ...]
+    blocks: tuple[tuple[int, Block], ...]
     """Pairs of a tensor and a block of its frame. Tensors that are loaded alike have one block in
     common."""
     nbytes: int
@@ -61,32 +62,32 @@ class Exchange(NamedTuple):
     rank receives is one stretch of its local tensor, by the order of the ranks."""
 
     tensor: int
-    blocks: Tuple[Block, ...]
+    blocks: tuple[Block, ...]
     """The block that each rank reads; it may be empty."""
 
 
-Step = Union[Own, Broadcast, Exchange]
+Step = Own | Broadcast | Exchange
 
 
 class Schedule(NamedTuple):
     """The steps of a load. All ranks take part in every Broadcast and Exchange, in this order."""
 
-    steps: List[Step]
-    frames: List[Optional[Frame]]
+    steps: list[Step]
+    frames: list[Frame | None]
     """By tensor; None for tensors that no step but Own has."""
 
 
 class _Way(NamedTuple):
     """How tensors of one shape, of which the ranks take the same, are loaded."""
 
-    readers: Dict[int, int]
+    readers: dict[int, int]
     """The ranks that read for themselves, and the bytes that they read."""
-    ranks: FrozenSet[int]
+    ranks: frozenset[int]
     """The same ranks."""
-    frame: Optional[Frame]
+    frame: Frame | None
     is_alike: bool
     """All ranks take the same."""
-    blocks: List[Tuple[Block, int]]
+    blocks: list[tuple[Block, int]]
     """The blocks that are broadcast, and the bytes of each. Empty if ranks read for themselves or
     exchange rows: blocks of such tensors depend on how many bytes each rank has to read so far."""
 
@@ -104,7 +105,7 @@ def schedule(tensors: Column[Tensor], taken: Sequence[Column[Taken]]) -> Schedul
         taken: by rank, what it takes of each tensor.
     """
     builder = _Builder(len(taken))
-    ways: Dict[Tuple[int, ...], _Way] = {}
+    ways: dict[tuple[int, ...], _Way] = {}
     keys = zip(tensors.numbers, *(each.numbers for each in taken), strict=True)
     for number, key in enumerate(keys):
         way = ways.get(key)
@@ -116,7 +117,7 @@ def schedule(tensors: Column[Tensor], taken: Sequence[Column[Taken]]) -> Schedul
 
 
 def _way(tensor: Tensor, parts: Sequence[Taken]) -> _Way:
-    products: List[Optional[Axes]] = []
+    products: list[Axes | None] = []
     for part in parts:
         if part is UNUSUAL:
             nbytes = math.prod(tensor.shape)
@@ -134,7 +135,7 @@ def _way(tensor: Tensor, parts: Sequence[Taken]) -> _Way:
             return _own_way(readers)
     is_alike = len(distinct) == 1 and len(readers) == len(parts)
     frame = Frame(tensor.shape, products)
-    blocks: List[Tuple[Block, int]] = []
+    blocks: list[tuple[Block, int]] = []
     if is_alike or nbytes_of(frame.union) < _MIN_EXCHANGE_NBYTES:
         most = PIECE_NBYTES // (frame.unit * frame.row_nbytes)
         for lead in frame.leads():
@@ -144,7 +145,7 @@ def _way(tensor: Tensor, parts: Sequence[Taken]) -> _Way:
     return _Way({}, frozenset(), frame, is_alike, blocks)
 
 
-def _own_way(readers: Dict[int, int]) -> _Way:
+def _own_way(readers: dict[int, int]) -> _Way:
     return _Way(readers, frozenset(readers), None, False, [])
 
 
@@ -164,7 +165,7 @@ def _are_disjoint(parts: Sequence[Axes], axis: int) -> bool:
         for pair in part[axis]
         for edge, is_begin in zip(pair, (True, False), strict=True)
     )
-    inside: Dict[int, Axes] = {}
+    inside: dict[int, Axes] = {}
     known = set()
     has_grown = False
     for _, is_begin, number in edges:  # at one index, ranges end before others begin
@@ -202,10 +203,10 @@ class _Builder:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._steps: List[Step] = []
-        self._frames: List[Optional[Frame]] = []
+        self._steps: list[Step] = []
+        self._frames: list[Frame | None] = []
         self._read = [0] * size
-        self._bucket: List[Tuple[int, Block]] = []
+        self._bucket: list[tuple[int, Block]] = []
         self._bucket_nbytes = 0
         self._bucket_end = 0  # the number of steps after which the bucket is sent
 
@@ -238,7 +239,7 @@ class _Builder:
         self._send_bucket()
         return Schedule(self._steps, self._frames)
 
-    def _exchange(self, number: int, frame: Frame, lead: Tuple[int, ...]) -> None:
+    def _exchange(self, number: int, frame: Frame, lead: tuple[int, ...]) -> None:
         unit = frame.unit
         # Of the units that one rank reads, and of all units of a step.
         shares = [frame.row_nbytes_of(rank) for rank in frame.takers]
@@ -273,7 +274,7 @@ class _Builder:
         return owner
 
 
-def _evenly(count: int, unit: int, most: int) -> List[Tuple[int, int]]:
+def _evenly(count: int, unit: int, most: int) -> list[tuple[int, int]]:
     """Divides `count` rows into even runs of whole units, at most `most` units each."""
     units = -(-count // unit)
     runs = -(-units // max(1, most))

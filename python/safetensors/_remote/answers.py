@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import re
-from typing import NoReturn, Optional
+from typing import NoReturn
 
 from . import errors
 from .retry import RETRIED, Again, asked_wait, error_of
@@ -22,9 +22,9 @@ class Version:
 
     size: int
     """-1 if the server does not say."""
-    etag: Optional[str]
+    etag: str | None
     """The ETag, if it is strong."""
-    modified: Optional[str]
+    modified: str | None
     """Last-Modified as the server wrote it, which need not be a date."""
 
     def describe(self) -> str:

@@ -15,14 +15,15 @@ import threading
 import urllib.parse
 import urllib.request
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from . import errors
 from .retry import Deadline
 from .settings import Settings
 from .urls import Url
 
-Origin = Tuple[str, str, int]
+Origin = tuple[str, str, int]
 
 Started = Callable[["Connection"], None]
 
@@ -148,14 +149,14 @@ class Pool:
         self.settings = settings
         self.pid = os.getpid()
         self._lock = threading.Lock()
-        self._idle: Dict[Origin, List[Connection]] = {}
+        self._idle: dict[Origin, list[Connection]] = {}
         # Runs before the finalizers of sockets, also where the pool is part of a cycle.
         weakref.finalize(self, _close_all, self._idle)
-        self._context: Optional[ssl.SSLContext] = None
+        self._context: ssl.SSLContext | None = None
 
     def take(
         self, url: Url, deadline: Deadline, guarded: bool, started: Started
-    ) -> Tuple[Connection, bool]:
+    ) -> tuple[Connection, bool]:
         """Returns a connection to the host of a URL, and whether it was used before.
 
         Args:
@@ -232,7 +233,7 @@ class Pool:
         raise OSError("the name has no address")
 
     def _prepare(
-        self, connection: Connection, url: Url, proxy: Optional[_Proxy], until: Deadline
+        self, connection: Connection, url: Url, proxy: _Proxy | None, until: Deadline
     ) -> None:
         """Opens the tunnel through a proxy, and TLS."""
         connection.deadline = until
@@ -262,7 +263,7 @@ class Pool:
                 self._context = context
             return self._context
 
-    def _proxy_of(self, url: Url) -> Optional[_Proxy]:
+    def _proxy_of(self, url: Url) -> _Proxy | None:
         text = self.settings.proxy
         if text is None:
             if is_loopback(url.hostname):
@@ -273,13 +274,13 @@ class Pool:
             text = proxies.get(url.scheme)
         return _Proxy(text) if text else None
 
-    def headers_for_proxy(self, url: Url) -> Optional[Dict[str, str]]:
+    def headers_for_proxy(self, url: Url) -> dict[str, str] | None:
         """Returns what a request that is not in a tunnel tells the proxy; None: no proxy."""
         proxy = self._proxy_of(url) if url.scheme == "http" else None
         return None if proxy is None else proxy.headers
 
 
-def _close_all(idle: Dict[Origin, List[Connection]]) -> None:
+def _close_all(idle: dict[Origin, list[Connection]]) -> None:
     while idle:
         for connection in idle.popitem()[1]:
             connection.close()
@@ -300,7 +301,7 @@ class _Proxy:
         if parts.scheme != "http" or not hostname:
             raise refused
         self.hostname, self.port = hostname, port
-        self.headers: Dict[str, str] = {}
+        self.headers: dict[str, str] = {}
         if parts.username is not None:
             user = urllib.parse.unquote(parts.username) + ":"
             word = (user + urllib.parse.unquote(parts.password or "")).encode()

@@ -7,8 +7,9 @@ errors that say which credentials were used.
 
 import configparser
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any
 
 from . import errors
 from .urls import HTTP, Url
@@ -39,7 +40,7 @@ OPTIONS = {
 }
 
 
-def checked(options: Mapping[str, Any]) -> Dict[str, str]:
+def checked(options: Mapping[str, Any]) -> dict[str, str]:
     """Returns the options as text.
 
     Raises:
@@ -62,23 +63,23 @@ class Access:
         provider: what obstore asks for credentials instead of looking for them itself.
     """
 
-    config: Dict[str, Any]
+    config: dict[str, Any]
     used: str
-    client: Dict[str, Any] = field(default_factory=dict)
-    provider: Optional[Callable[[], Any]] = None
+    client: dict[str, Any] = field(default_factory=dict)
+    provider: Callable[[], Any] | None = None
 
 
-def _is_set(value: Optional[str]) -> bool:
+def _is_set(value: str | None) -> bool:
     return (value or "").strip().lower() in ("1", "true", "yes", "on")
 
 
-def _client(endpoint: Optional[str], ca_file: Optional[str]) -> Dict[str, Any]:
+def _client(endpoint: str | None, ca_file: str | None) -> dict[str, Any]:
     """Returns settings that allow http if the endpoint says so, and trust the certificates.
 
     Raises:
         SafetensorError: the endpoint is not a URL, or there are no such certificates.
     """
-    client: Dict[str, Any] = {}
+    client: dict[str, Any] = {}
     if endpoint:
         scheme = Url.parse(endpoint).scheme  # obstore panics if it is none
         if scheme not in HTTP:
@@ -105,7 +106,7 @@ def read_certificates(path: str) -> bytes:
         ) from error
 
 
-def _first(environ: Environment, *names: str) -> Optional[str]:
+def _first(environ: Environment, *names: str) -> str | None:
     """Returns the first of the variables that is set and not empty."""
     return next((environ[name] for name in names if environ.get(name)), None)
 
@@ -145,7 +146,7 @@ def _has_default_profile(environ: Environment) -> bool:
     return False
 
 
-def _profile(name: Optional[str], used: str) -> Access:
+def _profile(name: str | None, used: str) -> Access:
     """Returns what boto3 finds for a profile; None: the default one."""
     try:
         import boto3  # type: ignore[import-untyped, unused-ignore]
@@ -215,7 +216,7 @@ def google(environ: Environment, options: Options) -> Access:
     Args:
         options: those of OPTIONS, and `token`.
     """
-    config: Dict[str, Any] = {name: options[name] for name in _GOOGLE if name in options}
+    config: dict[str, Any] = {name: options[name] for name in _GOOGLE if name in options}
     if "token" in options:
         config["bearer_token"] = options["token"]
     signer = next(iter(sorted(config)), None)
@@ -254,13 +255,13 @@ _CONNECTION_KEYS = {
 }
 
 
-def connection_string(text: str) -> Dict[str, str]:
+def connection_string(text: str) -> dict[str, str]:
     """Returns the settings of a connection string of Azure: `AccountName=...;AccountKey=...`.
 
     Raises:
         SafetensorError: a part is not `name=value`. The error does not repeat it.
     """
-    parts: Dict[str, str] = {}
+    parts: dict[str, str] = {}
     for part in text.split(";"):
         if not part.strip():
             continue
@@ -302,7 +303,7 @@ def azure_account(host: str, name: str) -> str:
     return account
 
 
-def azure(environ: Environment, options: Options, account: Optional[str] = None) -> Access:
+def azure(environ: Environment, options: Options, account: str | None = None) -> Access:
     """Returns the access to containers of Azure.
 
     Args:
@@ -312,7 +313,7 @@ def azure(environ: Environment, options: Options, account: Optional[str] = None)
     Raises:
         SafetensorError: the connection string cannot be taken apart.
     """
-    config: Dict[str, Any] = {}
+    config: dict[str, Any] = {}
     string = options.get("connection_string") or environ.get("AZURE_STORAGE_CONNECTION_STRING")
     name = _first(environ, "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
     if name:

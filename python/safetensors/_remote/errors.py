@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional, Type
-
 from .._core import SafetensorError
 from .._errors import Code, failure
 from .redact import redact
@@ -58,7 +56,5 @@ def _text(name: str, what: str) -> str:
     return f"{redact(name)}: {redact(what)}" if name else redact(what)
 
 
-def _made(
-    code: Code, name: str, text: str, also: Optional[Type[Exception]] = None
-) -> SafetensorError:
+def _made(code: Code, name: str, text: str, also: type[Exception] | None = None) -> SafetensorError:
     return failure(code, text, path=redact(name) if name else None, also=also)

@@ -8,7 +8,8 @@ import http.client
 import re
 import ssl
 import urllib.parse
-from typing import Any, Callable, Iterator, List, Mapping, Optional
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from .._core import SafetensorError, __version__
 from . import errors
@@ -40,7 +41,7 @@ class Resolved:
     guarded: bool = False
     """Whether only servers of the internet may be reached, because the first one is one."""
     version: Version = UNKNOWN
-    commit: Optional[str] = None
+    commit: str | None = None
     """The Hub's commit, if the host of the first URL named one."""
 
     def at(self, version: Version, pinned: Version, name: str) -> Resolved:
@@ -87,10 +88,10 @@ class Exchange:
         self.response: http.client.HTTPResponse
         self._pool = pool
         self._started = started
-        self.connections: List[Connection] = []
+        self.connections: list[Connection] = []
         self._deadline = deadline
         self._name = name
-        self._connection: Optional[Connection] = None
+        self._connection: Connection | None = None
         self._read_to_end = False
 
     def request(self, start: Resolved, extra: Mapping[str, str]) -> Resolved:

@@ -6,18 +6,9 @@ import contextlib
 import importlib
 import os
 import threading
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    TypeVar,
-)
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 from .._core import SafetensorError
 from . import errors
@@ -89,18 +80,18 @@ class FilesystemReader:
         self.concurrency = 1 if url.scheme in _SERIAL else min(settings.concurrency, _MOST_READS)
         self.chunk_bytes = settings.chunk_bytes
         self.gap_bytes = settings.gap_bytes
-        self._lock: ContextManager[Any] = (
+        self._lock: AbstractContextManager[Any] = (
             threading.Lock() if url.scheme in _SERIAL else contextlib.nullcontext()
         )
         self._options = settings.options
         self._fs, self._path = _file_system(url, settings)
-        self._version: Optional[Dict[str, Any]] = None
+        self._version: dict[str, Any] | None = None
         self._pid = os.getpid()
 
-    def open(self, nbytes: int) -> Tuple[int, Any]:
+    def open(self, nbytes: int) -> tuple[int, Any]:
         """Returns the size of the file and its first bytes, at most `nbytes`: two requests."""
 
-        def call() -> Tuple[Dict[str, Any], Any]:
+        def call() -> tuple[dict[str, Any], Any]:
             version = self._find()
             return version, self._fs.cat_file(self._path, start=0, end=min(nbytes, version["size"]))
 
@@ -116,7 +107,7 @@ class FilesystemReader:
     def read(self, offset: int, nbytes: int) -> Any:
         """Returns these bytes, if the file is still the one that `open` found: two requests."""
 
-        def call() -> Tuple[Any, Dict[str, Any]]:
+        def call() -> tuple[Any, dict[str, Any]]:
             data = self._fs.cat_file(self._path, start=offset, end=offset + nbytes)
             return data, self._find()
 
@@ -132,7 +123,7 @@ class FilesystemReader:
         with self._lock:
             return _rewriting(self.name, self._options, call)
 
-    def _find(self) -> Dict[str, Any]:
+    def _find(self) -> dict[str, Any]:
         info = self._fs.info(self._path)
         size = info.get("size")
         if info.get("type") == "directory":
@@ -151,7 +142,7 @@ def reader(url: Url, settings: Settings) -> FilesystemReader:
     return FilesystemReader(url, settings)
 
 
-def listing(folder: Url, settings: Settings) -> List[str]:
+def listing(folder: Url, settings: Settings) -> list[str]:
     """Returns the names of the files in a folder, without its path; empty if there is none."""
     file_system, path = _file_system(folder, settings)
     try:
@@ -164,7 +155,7 @@ def listing(folder: Url, settings: Settings) -> List[str]:
     return sorted(name.rstrip("/").rpartition("/")[2] for name in files)
 
 
-def _file_system(url: Url, settings: Settings) -> Tuple[Any, str]:
+def _file_system(url: Url, settings: Settings) -> tuple[Any, str]:
     """Returns the file system of a URL, and the path in it."""
     if url.scheme not in PROTOCOLS:
         raise ImportError(

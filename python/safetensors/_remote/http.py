@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import threading
-from typing import Callable, Mapping, Optional, Set, Tuple
+from collections.abc import Callable, Mapping
 
 from .._core import SafetensorError
 from . import errors
@@ -20,7 +20,7 @@ from .urls import Url
 _SECRET = frozenset({"authorization", "cookie"})
 _PIECE = 1 << 20
 
-Refused = Callable[[http.client.HTTPResponse], Optional[SafetensorError]]
+Refused = Callable[[http.client.HTTPResponse], SafetensorError | None]
 """Returns the error that a server names in an answer with a status of 400 or more, if it does."""
 
 
@@ -32,9 +32,9 @@ class HttpReader:
         url: Url,
         settings: Settings,
         *,
-        pool: Optional[Pool] = None,
+        pool: Pool | None = None,
         name: str = "",
-        headers: Optional[Mapping[str, str]] = None,
+        headers: Mapping[str, str] | None = None,
         credentials: str = "",
         hint: str = "",
         refused: Refused = lambda response: None,
@@ -69,13 +69,13 @@ class HttpReader:
         self._hint = hint
         self._refused = refused
         self._renewing = threading.Lock()
-        self._busy: Set[Connection] = set()
+        self._busy: set[Connection] = set()
         self._cancelled = threading.Event()
         self._closed = False
-        self._resolved: Optional[Resolved] = None
-        self._whole: Optional[bytearray] = None  # all bytes, if open() got them
-        self._in_order: Optional[InOrder] = None  # of a server without ranges
-        self._body: Optional[Tuple[Exchange, int]] = None  # of its last answer, and the next byte
+        self._resolved: Resolved | None = None
+        self._whole: bytearray | None = None  # all bytes, if open() got them
+        self._in_order: InOrder | None = None  # of a server without ranges
+        self._body: tuple[Exchange, int] | None = None  # of its last answer, and the next byte
 
     @property
     def resolved(self) -> Resolved:
@@ -84,7 +84,7 @@ class HttpReader:
             raise errors.failed(self.name, "was not opened")
         return self._resolved
 
-    def open(self, nbytes: int, most_unsized: int = 0) -> Tuple[int, bytearray]:
+    def open(self, nbytes: int, most_unsized: int = 0) -> tuple[int, bytearray]:
         """Returns the size of the object and its first bytes, by one request and its redirects.
 
         Args:
@@ -104,7 +104,7 @@ class HttpReader:
         self._resolved = found
         return size, transfer.data[:nbytes] if len(transfer.data) > nbytes else transfer.data
 
-    def get(self, most: int) -> Tuple[bytes, http.client.HTTPMessage]:
+    def get(self, most: int) -> tuple[bytes, http.client.HTTPMessage]:
         """Returns all bytes of an answer to a request without a range, and its headers.
 
         Raises:
@@ -147,7 +147,7 @@ class HttpReader:
             self._run(transfer, self.renew(resolved, cancelled), cancelled)
         return transfer.data
 
-    def renew(self, expired: Resolved, cancelled: Optional[threading.Event] = None) -> Resolved:
+    def renew(self, expired: Resolved, cancelled: threading.Event | None = None) -> Resolved:
         """Returns where the object is by now. Follows the redirects again, once for all threads.
 
         Args:
@@ -222,7 +222,7 @@ class HttpReader:
 
     def _exchange(
         self, transfer: _Transfer, started: Started, deadline: Deadline
-    ) -> Tuple[Exchange, bool]:
+    ) -> tuple[Exchange, bool]:
         """Returns an exchange, and whether its next bytes are those that the transfer lacks."""
         body, self._body = self._body, None
         if body is not None and body[1] == transfer.begin + transfer.got:

@@ -7,7 +7,7 @@ import concurrent.futures
 import importlib.util
 import os
 import threading
-from typing import Any, Optional, Tuple
+from typing import Any
 
 from . import errors, loop
 from .exchange import Resolved
@@ -46,7 +46,7 @@ class HttpsReader(HttpReader):
         """Takes what HttpReader takes."""
         super().__init__(*args, **kwargs)
         self._making = threading.Lock()
-        self._store: Optional[Tuple[Resolved, Any]] = None
+        self._store: tuple[Resolved, Any] | None = None
         self._calls = loop.Calls()
         self._failures = 0
 

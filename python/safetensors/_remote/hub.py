@@ -6,7 +6,7 @@ import http.client
 import os
 import re
 import urllib.parse
-from typing import List, Mapping, Optional, Tuple, Type
+from collections.abc import Mapping
 
 from .. import _json
 from .._core import SafetensorError
@@ -77,12 +77,12 @@ class Repo:
         self.revision = reader.resolved.commit or self.revision
 
     def reader(
-        self, path: str, pool: Optional[Pool] = None, reader_class: Type[HttpReader] = HttpReader
+        self, path: str, pool: Pool | None = None, reader_class: type[HttpReader] = HttpReader
     ) -> HttpReader:
         """Returns a reader of a file, which was not opened yet."""
         return self._reader(self.url(path), self.name(path), pool, reader_class, [])
 
-    def listing(self, folder: str, pool: Pool) -> Optional[List[str]]:
+    def listing(self, folder: str, pool: Pool) -> list[str] | None:
         """Returns the names of the files in a folder: one request for each 1,000 entries.
 
         None if the server does not list it, as mirrors of the Hub may not.
@@ -95,9 +95,9 @@ class Repo:
         for part in filter(None, [self.revision, folder.strip("/")]):
             tree += "/" + urllib.parse.quote(part, safe="")
         query, name = "recursive=false&expand=false", self.name(folder)
-        names: List[str] = []
+        names: list[str] = []
         for _ in range(_MOST_PAGES):
-            refusals: List[SafetensorError] = []
+            refusals: list[SafetensorError] = []
             reader = self._reader(Url.parse(f"{tree}?{query}"), name, pool, HttpReader, refusals)
             try:
                 page, headers = reader.get(_MOST_OF_PAGE)
@@ -117,16 +117,16 @@ class Repo:
         self,
         url: Url,
         name: str,
-        pool: Optional[Pool],
-        reader_class: Type[HttpReader],
-        refusals: List[SafetensorError],
+        pool: Pool | None,
+        reader_class: type[HttpReader],
+        refusals: list[SafetensorError],
     ) -> HttpReader:
         """Returns a reader, which adds the error that the Hub names to `refusals`."""
         used = self._credentials or "anonymous"
         page = f"{self._endpoint.text.rstrip('/')}/{self._prefix}"
         asked = hub_errors.Asked(name, self._prefix, self.revision, page, used)
 
-        def refused(response: http.client.HTTPResponse) -> Optional[SafetensorError]:
+        def refused(response: http.client.HTTPResponse) -> SafetensorError | None:
             error = hub_errors.refusal(response, asked)
             if error is not None:
                 refusals.append(error)
@@ -162,7 +162,7 @@ def cache_folder() -> str:
     return os.path.join(home(), "hub")
 
 
-def parts_of(url: Url) -> Tuple[str, str, str]:
+def parts_of(url: Url) -> tuple[str, str, str]:
     """Returns the repository with its kind unless it is a model, the revision, and the path of a
     file in it.
 
@@ -187,7 +187,7 @@ def parts_of(url: Url) -> Tuple[str, str, str]:
     return f"{_KINDS[kind]}{org}/{repo}", revision, path
 
 
-def _files_of(page: bytes, name: str) -> List[str]:
+def _files_of(page: bytes, name: str) -> list[str]:
     """Returns the names of the files in a page of a listing, without their folder."""
     try:
         entries = _json.loads(page, name)
@@ -198,7 +198,7 @@ def _files_of(page: bytes, name: str) -> List[str]:
         raise errors.failed(name, "the Hub's list of its files cannot be read") from None
 
 
-def _credentials(settings: Settings, endpoint: Url, name: str) -> Tuple[Mapping[str, str], str]:
+def _credentials(settings: Settings, endpoint: Url, name: str) -> tuple[Mapping[str, str], str]:
     """Returns the headers for the Hub, and which token is in them."""
     headers = dict(settings.headers)
     used = "storage_options['headers']" if headers else ""
@@ -211,7 +211,7 @@ def _credentials(settings: Settings, endpoint: Url, name: str) -> Tuple[Mapping[
     return headers, used
 
 
-def _token(settings: Settings) -> Tuple[Optional[str], str]:
+def _token(settings: Settings) -> tuple[str | None, str]:
     if isinstance(settings.token, str):
         return settings.token, "storage_options['token']"
     if settings.token is False:
@@ -242,5 +242,5 @@ def _expanded(path: str) -> str:
     return os.path.expandvars(os.path.expanduser(path))
 
 
-def _is_true(value: Optional[str]) -> bool:
+def _is_true(value: str | None) -> bool:
     return (value or "").strip().upper() in _TRUE

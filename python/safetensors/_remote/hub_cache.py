@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
 from .. import _json
 from .._core import SafetensorError
@@ -27,7 +27,7 @@ class Cached(NamedTuple):
     """A file or a folder in the cache."""
 
     path: str
-    names: Optional[List[str]]
+    names: list[str] | None
     """The names of the files in the folder on the Hub, which may not all be in the cache; None for
     a file, and if they are not known."""
 
@@ -67,7 +67,7 @@ def lacks(name: str, what: str = "lacks it") -> SafetensorError:
     return errors.missing(name, f"{text}: download it by `hf download`, or unset the variable")
 
 
-def _commit_of(folder: str, revision: str) -> Optional[str]:
+def _commit_of(folder: str, revision: str) -> str | None:
     try:
         with open(os.path.join(folder, "refs", *revision.split("/")), encoding="ascii") as file:
             commit = file.read(_MOST_OF_REF).strip()
@@ -76,7 +76,7 @@ def _commit_of(folder: str, revision: str) -> Optional[str]:
     return commit if _COMMIT.fullmatch(commit) else None
 
 
-def _names_in(folder: str, commit: str, path: str) -> Optional[List[str]]:
+def _names_in(folder: str, commit: str, path: str) -> list[str] | None:
     """Returns the names of the files in a folder of the Hub, if the cache knows them."""
     prefix = path + "/" if path else ""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, SafetensorError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from .._core import SafetensorError
 from . import errors
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     """Which were sent."""
 
 
-def refusal(response: http.client.HTTPResponse, asked: Asked) -> Optional[SafetensorError]:
+def refusal(response: http.client.HTTPResponse, asked: Asked) -> SafetensorError | None:
     """Returns the error that the Hub names; None if it names none.
 
     The rules are those of huggingface_hub: X-Error-Code says what is wrong, X-Error-Message says it

@@ -6,7 +6,8 @@ import concurrent.futures
 import os
 import threading
 import time
-from typing import Any, Coroutine, List, Optional, Set, TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from .._errors import failure
 from .._workers import NO_THREAD
@@ -25,7 +26,7 @@ class _Loop:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.pending: Set[concurrent.futures.Future[Any]] = set()
+        self.pending: set[concurrent.futures.Future[Any]] = set()
         self.last_done = 0.0
         self.is_closed = False
         self._lock = threading.Lock()
@@ -67,7 +68,7 @@ class _Loop:
             time.sleep(rest)
 
 
-_loop: Optional[_Loop] = None
+_loop: _Loop | None = None
 _making = threading.Lock()
 
 
@@ -96,7 +97,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pending: List[concurrent.futures.Future[Any]] = []
+        self._pending: list[concurrent.futures.Future[Any]] = []
 
     def run(self, call: Coroutine[Any, Any, _T]) -> _T:
         """Returns the result of `call`, which runs on the event loop's thread.

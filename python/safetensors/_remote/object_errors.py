@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from . import errors
 from .retry import error_of
@@ -18,8 +18,8 @@ class Version(NamedTuple):
     """What tells two versions of an object apart."""
 
     size: int
-    tag: Optional[str]
-    modified: Optional[datetime.datetime]
+    tag: str | None
+    modified: datetime.datetime | None
 
     @staticmethod
     def of(meta: Any) -> Version:
@@ -37,7 +37,7 @@ class Version(NamedTuple):
         """Returns what identifies it."""
         return self.tag if self.tag and self.is_strong else f"{self.tag}, {self._measures()}"
 
-    def told_from(self, other: Version) -> Tuple[str, str]:
+    def told_from(self, other: Version) -> tuple[str, str]:
         """Returns what names this version and another one in an error."""
         if self.tag and other.tag and self.tag != other.tag:
             return self.tag, other.tag
@@ -69,7 +69,7 @@ _CAUSES = (
 _REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"})
 
 
-def rewritten(error: Exception, name: str, used: str, pinned: Optional[Version]) -> Exception:
+def rewritten(error: Exception, name: str, used: str, pinned: Version | None) -> Exception:
     """Returns the error of our table for an error of obstore, whose text may have secrets."""
     from obstore import exceptions
 

@@ -9,7 +9,8 @@ import datetime
 import os
 import re
 import threading
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from .._core import SafetensorError, __version__
 from . import credentials, errors, loop, object_errors
@@ -40,10 +41,10 @@ class ObjectReader:
         self._bucket = _Bucket(url, settings)
         self._path = url.path
         self._options = _version_asked(url)
-        self._pinned: Optional[Version] = None
+        self._pinned: Version | None = None
         self._calls = loop.Calls()
 
-    def open(self, nbytes: int) -> Tuple[int, Any]:
+    def open(self, nbytes: int) -> tuple[int, Any]:
         """Returns the size of the object and its first bytes, at most `nbytes`: one request.
 
         An empty object takes two requests.
@@ -97,19 +98,19 @@ class ObjectReader:
         self.cancel()
 
     def _get(
-        self, offset: int, nbytes: int, options: Dict[str, Any], pinned: Optional[Version] = None
-    ) -> Tuple[Version, Any]:
+        self, offset: int, nbytes: int, options: dict[str, Any], pinned: Version | None = None
+    ) -> tuple[Version, Any]:
         import obstore
 
         asked = {**options, "range": (offset, offset + nbytes)}
 
-        async def get(store: Any) -> Tuple[Version, Any]:
+        async def get(store: Any) -> tuple[Version, Any]:
             result = await obstore.get_async(store, self._path, options=cast(Any, asked))
             if result.range[0] != offset:
                 raise errors.failed(self.name, f"sent bytes from {result.range[0]}, not {offset}")
             return Version.of(result.meta), await result.bytes_async()
 
-        return cast(Tuple[Version, Any], self._bucket.run(self._calls, get, self.name, pinned))
+        return cast(tuple[Version, Any], self._bucket.run(self._calls, get, self.name, pinned))
 
     def _head(self) -> Version:
         import obstore
@@ -129,17 +130,17 @@ def reader(url: Url, settings: Settings) -> ObjectReader:
     return ObjectReader(url, settings)
 
 
-def listing(folder: Url, settings: Settings) -> List[str]:
+def listing(folder: Url, settings: Settings) -> list[str]:
     """Returns the names of the objects in a folder, without its path."""
     import obstore
 
     prefix = folder.path.rstrip("/")
 
-    async def listed(store: Any) -> List[str]:
+    async def listed(store: Any) -> list[str]:
         found = await obstore.list_with_delimiter_async(store, prefix or None)
         return [entry["path"] for entry in found["objects"]]
 
-    paths: List[str] = _Bucket(folder, settings).run(loop.Calls(), listed, folder.name)
+    paths: list[str] = _Bucket(folder, settings).run(loop.Calls(), listed, folder.name)
     return sorted(path.rpartition("/")[2] for path in paths)
 
 
@@ -156,7 +157,7 @@ class _Bucket:
         self.timeout = settings.timeout
         self._store, self.used = _store_of(url, settings)
 
-    def run(self, calls: loop.Calls, call: Any, name: str, pinned: Optional[Version] = None) -> Any:
+    def run(self, calls: loop.Calls, call: Any, name: str, pinned: Version | None = None) -> Any:
         """Returns what the coroutine function `call` returns for the store.
 
         Raises:
@@ -195,7 +196,7 @@ _PROVIDERS = {
 }  # fmt: skip
 
 
-OPTIONS: FrozenSet[str] = frozenset().union(*credentials.OPTIONS.values())
+OPTIONS: frozenset[str] = frozenset().union(*credentials.OPTIONS.values())
 """The names in storage_options that the stores take, besides those of Settings."""
 
 
@@ -213,11 +214,11 @@ _VARIABLES = (
     "STORAGE_",
 )
 _MOST_STORES = 64
-_stores: Dict[Tuple[Any, ...], Tuple[Any, str]] = {}
+_stores: dict[tuple[Any, ...], tuple[Any, str]] = {}
 _storing = threading.Lock()
 
 
-def _store_of(url: Url, settings: Settings) -> Tuple[Any, str]:
+def _store_of(url: Url, settings: Settings) -> tuple[Any, str]:
     """Returns the store of a URL, and which credentials it uses.
 
     The same settings and variables give the same store, and with it its connections.
@@ -239,7 +240,7 @@ def _store_of(url: Url, settings: Settings) -> Tuple[Any, str]:
         return _stores[key]
 
 
-def _new_store(url: Url, settings: Settings, environ: Dict[str, str]) -> Tuple[Any, str]:
+def _new_store(url: Url, settings: Settings, environ: dict[str, str]) -> tuple[Any, str]:
     from obstore import store
 
     provider = _PROVIDERS[url.scheme]
@@ -276,7 +277,7 @@ def _new_store(url: Url, settings: Settings, environ: Dict[str, str]) -> Tuple[A
     raise refused
 
 
-def _retry_config(settings: Settings) -> Dict[str, Any]:
+def _retry_config(settings: Settings) -> dict[str, Any]:
     """Returns obstore's settings for the tries of retry.py."""
     return {
         "max_retries": settings.tries - 1,
@@ -289,9 +290,9 @@ def _retry_config(settings: Settings) -> Dict[str, Any]:
     }
 
 
-def client_options(settings: Settings, headers: Mapping[str, str]) -> Dict[str, Any]:
+def client_options(settings: Settings, headers: Mapping[str, str]) -> dict[str, Any]:
     """Returns obstore's settings of an HTTP client."""
-    client: Dict[str, Any] = {
+    client: dict[str, Any] = {
         "connect_timeout": datetime.timedelta(seconds=settings.connect_timeout),
         "read_timeout": datetime.timedelta(seconds=settings.idle_timeout),
         "timeout": datetime.timedelta(seconds=settings.timeout),
@@ -311,7 +312,7 @@ def client_options(settings: Settings, headers: Mapping[str, str]) -> Dict[str, 
     return client
 
 
-def _version_asked(url: Url) -> Dict[str, Any]:
+def _version_asked(url: Url) -> dict[str, Any]:
     """Returns obstore's option for the version that the URL's query names."""
     if not url.query:
         return {}

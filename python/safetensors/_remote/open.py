@@ -6,20 +6,8 @@ import functools
 import importlib
 import re
 import urllib.parse
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-    cast,
-)
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from .. import _core
 from .._model_folder import BY_RULE, Choice, Index, choose, warn_of
@@ -34,7 +22,7 @@ from .probes import Found, Probes, read_index
 from .settings import Settings
 from .urls import HTTP, STORES, Url, join
 
-Options = Optional[Mapping[str, Any]]
+Options = Mapping[str, Any] | None
 
 # Not the ".1-8B" of a folder's name.
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9_]*$")
@@ -47,11 +35,11 @@ class RemoteShard(NamedTuple):
     """The file, for errors."""
     open: Callable[[], RangeReader]
     """Returns a reader, whose open() was not called yet."""
-    names: Optional[List[str]] = None
+    names: list[str] | None = None
     """The tensors that an index assigns to the file; None without an index."""
     index_name: str = ""
     """The index, for errors; empty without one."""
-    total_size: Optional[int] = None
+    total_size: int | None = None
     """The bytes of all tensors of the model, if the index says so."""
     url: str = ""
     """The file, for `reopen`. May have secrets in it."""
@@ -73,7 +61,7 @@ def open_reader(url: str, storage_options: Options = None) -> RangeReader:
     return site.reader(parsed)
 
 
-def open_url(url: str, storage_options: Options = None) -> Union[RangeReader, str]:
+def open_url(url: str, storage_options: Options = None) -> RangeReader | str:
     """Returns what reads one file: open_reader()'s, or the path of the file in the Hub's cache.
 
     Raises:
@@ -83,7 +71,7 @@ def open_url(url: str, storage_options: Options = None) -> Union[RangeReader, st
     return open_reader(url, storage_options) if cached is None else cached.path
 
 
-def find_cached(url: str, storage_options: Options = None) -> Optional[Cached]:
+def find_cached(url: str, storage_options: Options = None) -> Cached | None:
     """Returns where the Hub's cache has the file or folder of a URL, if programs are offline; None
     for other URLs.
 
@@ -108,7 +96,7 @@ def is_cached(url: str) -> bool:
 
 def find_shards(
     url: str, storage_options: Options = None, choice: Choice = BY_RULE
-) -> List[RemoteShard]:
+) -> list[RemoteShard]:
     """Returns the files behind a URL: of a file, an index, or the model of a folder.
 
     A folder's URL ends with "/" or, in object stores and on the Hub, has no suffix. Web servers are
@@ -136,7 +124,7 @@ def find_shards(
 
 def reopen(
     url: str, found: Sequence[str], storage_options: Options
-) -> List[Callable[[], RangeReader]]:
+) -> list[Callable[[], RangeReader]]:
     """Returns what makes the readers of files that find_shards() found in another process.
 
     That process is not trusted to choose hosts: settings of this one, such as tokens, are sent to
@@ -197,7 +185,7 @@ class _Site:
     def opened(self, reader: RangeReader) -> None:
         """Is called with the first reader that was opened."""
 
-    def listing(self, folder: Url) -> Optional[List[str]]:
+    def listing(self, folder: Url) -> list[str] | None:
         """Returns the names of the files in a folder; None if they cannot be listed."""
         return None
 
@@ -229,7 +217,7 @@ class _Hub(_Site):
     def opened(self, reader: RangeReader) -> None:
         self._repo.pin(cast(HttpReader, reader))
 
-    def listing(self, folder: Url) -> Optional[List[str]]:
+    def listing(self, folder: Url) -> list[str] | None:
         return self._repo.listing(self._repo.path_of(folder), self._pool)
 
 
@@ -251,9 +239,9 @@ class _Engine(_Site):
     def reader(self, url: Url, hint: str = "") -> RangeReader:
         return cast(RangeReader, self._engine.reader(url, self._settings))
 
-    def listing(self, folder: Url) -> Optional[List[str]]:
+    def listing(self, folder: Url) -> list[str] | None:
         try:
-            return cast(List[str], self._engine.listing(folder, self._settings))
+            return cast(list[str], self._engine.listing(folder, self._settings))
         except PermissionError:  # rights to read files may be all that somebody has
             return None
 
@@ -276,7 +264,7 @@ def _shard(site: _Site, url: Url) -> RemoteShard:
     return RemoteShard(url.name, lambda: site.reader(url), url=site.address(url))
 
 
-def _shards_in(site: _Site, folder: Url, choice: Choice) -> List[RemoteShard]:
+def _shards_in(site: _Site, folder: Url, choice: Choice) -> list[RemoteShard]:
     """Returns the files of the model of a folder.
 
     The likely names are asked for, which is one round trip. Only if none of them exists, the folder
@@ -284,7 +272,7 @@ def _shards_in(site: _Site, folder: Url, choice: Choice) -> List[RemoteShard]:
     """
     probes = Probes(lambda name: site.reader(join(folder, name)))
     likely = _core._model_probes(*choice)
-    listed: Optional[List[str]] = None
+    listed: list[str] | None = None
     for pair in zip(likely[::2], likely[1::2], strict=True):
         probes.ask(pair)
         if not probes.found:
@@ -294,9 +282,9 @@ def _shards_in(site: _Site, folder: Url, choice: Choice) -> List[RemoteShard]:
     if not probes.found and listed is None:
         text = f"has none of {', '.join(likely)}, and its files cannot be listed"
         raise probes.denied or errors.missing(folder.name, f"{text}: name a file or an index")
-    indexes: Dict[str, Index] = {}
+    indexes: dict[str, Index] = {}
 
-    def files_of_index(name: str) -> List[str]:
+    def files_of_index(name: str) -> list[str]:
         found = probes.index(name)
         site.opened(found.reader)
         indexes[name] = _core._parse_index(found.first, join(folder, name).name)
@@ -332,8 +320,8 @@ def _read_index(site: _Site, url: Url) -> Index:
 
 
 def _shards_of_index(
-    site: _Site, url: Url, by_file: Mapping[str, List[str]], total_size: Optional[int]
-) -> List[RemoteShard]:
+    site: _Site, url: Url, by_file: Mapping[str, list[str]], total_size: int | None
+) -> list[RemoteShard]:
     hint = ""
     if url.query:
         hint = (
@@ -341,7 +329,7 @@ def _shards_of_index(
             "load the folder by its own scheme, such as s3://"
         )
 
-    def shard(file: Url, names: List[str]) -> RemoteShard:
+    def shard(file: Url, names: list[str]) -> RemoteShard:
         address = site.address(file)
         return RemoteShard(
             file.name, lambda: site.reader(file, hint), names, url.name, total_size, address
@@ -356,12 +344,12 @@ class _Opened:
     def __init__(self, found: Found) -> None:
         self.name = found.reader.name
         self._reader = found.reader
-        self._first: Optional[Tuple[int, Any]] = (found.size, found.first)
+        self._first: tuple[int, Any] | None = (found.size, found.first)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
-    def open(self, nbytes: int) -> Tuple[int, Any]:
+    def open(self, nbytes: int) -> tuple[int, Any]:
         first, self._first = self._first, None
         if first is None:
             return self._reader.open(nbytes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 from .._core import SafetensorError
 from .._range_reader import RangeReader
@@ -35,12 +36,12 @@ class Probes:
     def __init__(self, reader: Callable[[str], RangeReader]) -> None:
         """`reader` returns the reader of a file by its name, whose open() was not called yet."""
         self._reader = reader
-        self.found: Dict[str, Found] = {}
-        self.denied: Optional[SafetensorError] = None
+        self.found: dict[str, Found] = {}
+        self.denied: SafetensorError | None = None
         """The first answer that denies a file. Stores answer so for a missing file if the folder
         may not be listed."""
-        self._files: List[str] = []
-        self._absent: Dict[str, SafetensorError] = {}
+        self._files: list[str] = []
+        self._absent: dict[str, SafetensorError] = {}
 
     def ask(self, names: Sequence[str], first_nbytes: int = _FIRST_OF_FILE) -> None:
         """Opens files at once; of an index, reads all. Files that do not exist are no error."""
@@ -102,7 +103,7 @@ class Probes:
         return error is None
 
 
-def _opened(name: str, reader: RangeReader, nbytes: int) -> Union[Found, SafetensorError]:
+def _opened(name: str, reader: RangeReader, nbytes: int) -> Found | SafetensorError:
     """Returns an open file, or the error of one that does not exist or is denied."""
     try:
         if name.endswith(".json"):

@@ -9,7 +9,8 @@ import random
 import re
 import threading
 import time
-from typing import Callable, Optional, Tuple, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from .._core import SafetensorError
 from . import errors
@@ -60,7 +61,7 @@ class Again(Exception):
         make: Callable[[str, str], SafetensorError],
         name: str,
         what: str,
-        wait: Optional[float] = None,
+        wait: float | None = None,
     ) -> None:
         """Keeps the error for the case that no try succeeds.
 
@@ -89,7 +90,7 @@ class Deadline:
 def retry(
     attempt: Callable[[Deadline], T],
     settings: Settings,
-    cancelled: Optional[threading.Event] = None,
+    cancelled: threading.Event | None = None,
 ) -> T:
     """Returns what `attempt` returns, which is called again while it raises Again.
 
@@ -126,7 +127,7 @@ def retry(
     raise AssertionError("unreachable")
 
 
-def asked_wait(status: int, headers: http.client.HTTPMessage) -> Tuple[Optional[float], str]:
+def asked_wait(status: int, headers: http.client.HTTPMessage) -> tuple[float | None, str]:
     """Returns the seconds that an answer asks to wait, and the limit that was reached.
 
     They are those of RateLimit if the status is 429 and no request is left, else of Retry-After;
@@ -144,7 +145,7 @@ def asked_wait(status: int, headers: http.client.HTTPMessage) -> Tuple[Optional[
     return float(limit[3]), f"the limit {limit[1]!r}{requests}"
 
 
-def retry_after(value: Optional[str]) -> Optional[float]:
+def retry_after(value: str | None) -> float | None:
     """Returns the seconds that a Retry-After header asks for; None if it is absent or malformed."""
     if value is None:
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Any, Collection, Dict, Mapping, Optional, Union
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from .._near_names import suggestions
 from . import errors
@@ -42,19 +43,19 @@ class Settings:
     """Sent to the host of the URL only."""
     verify: bool = True
     """Whether certificates are verified."""
-    ca_file: Optional[str] = None
+    ca_file: str | None = None
     """Certificates in PEM format, instead of the system's."""
-    proxy: Optional[str] = dataclasses.field(default=None, repr=False)
+    proxy: str | None = dataclasses.field(default=None, repr=False)
     """The proxy's URL; empty: none; None: the environment's."""
-    token: Union[str, bool, None] = dataclasses.field(default=None, repr=False)
+    token: str | bool | None = dataclasses.field(default=None, repr=False)
     """Sent to the host of the URL only. False: none; None, True: the Hub's of the environment."""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     """The options that the engine of the scheme takes."""
 
     @staticmethod
     def of(
-        storage_options: Optional[Mapping[str, Any]] = None,
-        engine_options: Optional[Collection[str]] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        engine_options: Collection[str] | None = (),
     ) -> Settings:
         """Returns the settings that a user chose.
 
@@ -71,12 +72,12 @@ class Settings:
         refuse_if_off()
         if not isinstance(storage_options, (Mapping, type(None))):
             raise errors.refused("", "storage_options is not a dictionary")
-        chosen: Dict[str, Any] = {
+        chosen: dict[str, Any] = {
             "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", _MOST_READS),
             "chunk_bytes": _of_environment("SAFETENSORS_REMOTE_CHUNK_MB", _MOST_BYTES // MB, MB),
         }
         chosen = {name: value for name, value in chosen.items() if value is not None}
-        options: Dict[str, Any] = {}
+        options: dict[str, Any] = {}
         for name, value in dict(storage_options or {}).items():
             if name in (_CHECKS if engine_options is not None else _OF_LOADS):
                 chosen[name] = _CHECKS[name](name, value)
@@ -107,7 +108,7 @@ def _unknown(name: object, known: Collection[str]) -> str:
     return text + (near or f"; known: {', '.join(sorted(known))}")
 
 
-def _of_environment(name: str, most: int, unit: int = 1) -> Optional[int]:
+def _of_environment(name: str, most: int, unit: int = 1) -> int | None:
     text = os.environ.get(name, "").strip()
     if not text:
         return None
@@ -143,19 +144,19 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-def _path(name: str, value: Any) -> Optional[str]:
+def _path(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, (str, os.PathLike)):
         raise _wrong(name, "a path")
     return None if value is None else os.fspath(value)
 
 
-def _proxy(name: str, value: Any) -> Optional[str]:
+def _proxy(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _wrong(name, "a URL")
     return value
 
 
-def _token(name: str, value: Any) -> Union[str, bool, None]:
+def _token(name: str, value: Any) -> str | bool | None:
     if value is None or isinstance(value, bool):
         return value
     if not isinstance(value, str) or not is_header_value(value) or not value.strip():
@@ -166,7 +167,7 @@ def _token(name: str, value: Any) -> Union[str, bool, None]:
 def _headers(name: str, value: Any) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise _wrong(name, "a dictionary of headers")
-    found: Dict[str, str] = {}
+    found: dict[str, str] = {}
     for key, text in value.items():
         if not isinstance(key, str) or not _TOKEN.fullmatch(key):
             raise errors.refused("", "storage_options: a name in 'headers' is not a header's")

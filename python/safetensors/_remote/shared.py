@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from . import errors
 
@@ -36,7 +36,7 @@ class Leader:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
-    def open(self, nbytes: int) -> Tuple[int, Any]:
+    def open(self, nbytes: int) -> tuple[int, Any]:
         """Returns the size of the file and its first bytes."""
         self._size, first = self._reader.open(nbytes)
         self._first += first
@@ -69,7 +69,7 @@ class Follower:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
-    def open(self, nbytes: int) -> Tuple[int, Any]:
+    def open(self, nbytes: int) -> tuple[int, Any]:
         """Returns the size of the file and its first bytes.
 
         Raises:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from ._module import torch
 from .dtypes import _SIZE, _TYPES
 
 
-def _view2torch(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, torch.Tensor]:
+def _view2torch(safeview: list[tuple[str, dict[str, Any]]]) -> dict[str, torch.Tensor]:
     """Returns the tensors of `deserialize`'s result, as views of its memory."""
     result = {}
     for name, entry in safeview:
@@ -36,7 +36,7 @@ def _swapped(data: Any, itemsize: int, is_complex: bool) -> bytearray:
     return bytearray(np.frombuffer(data, dtype=f"V{width}").view(f"u{width}").byteswap().tobytes())
 
 
-def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
+def _to_ndarray(tensor: torch.Tensor) -> tuple[Any, torch.Tensor]:
     """Returns the tensor's bytes, a NumPy array of uint8, and the CPU tensor that owns them."""
     dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
     # Not reshape(): a tensor of one element may keep a stride that view(torch.uint8) refuses.

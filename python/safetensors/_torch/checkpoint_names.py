@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Collection, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from ._module import torch
 
@@ -23,17 +24,17 @@ class Target:
     """A parameter that a tensor becomes, alone or with others. Axes count from the end."""
 
     name: str
-    others: Tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     """The other parameters that the tensor is cut into."""
-    joined_axis: Optional[int] = None
+    joined_axis: int | None = None
     """The axis along which several tensors are joined."""
-    cut_axis: Optional[int] = None
+    cut_axis: int | None = None
     """The axis along which the tensor is cut into its parameters."""
-    number: Optional[int] = None
+    number: int | None = None
     """Which element of the parameter's first axis it is, such as an expert."""
     count: int = 0
     """The size of the parameter's first axis, if `number` is given."""
-    linear_axis: Optional[int] = None
+    linear_axis: int | None = None
     """The axis that tensor parallelism divides, if it is known from the tensor's own name."""
     is_transposed: bool = False
     """Whether the last two axes are exchanged."""
@@ -41,11 +42,11 @@ class Target:
     """Why a part of the tensor is not known to become a part of the parameter."""
 
 
-Targets = Dict[str, List[Target]]
+Targets = dict[str, list[Target]]
 """The parameters that each tensor may become, the most likely one first."""
 
 
-def targets_of(names: Collection[str], model: Optional[torch.nn.Module]) -> Targets:
+def targets_of(names: Collection[str], model: torch.nn.Module | None) -> Targets:
     """Returns the parameters that the tensors become.
 
     Args:
@@ -70,7 +71,7 @@ _OUTPUT, _INPUT = -2, -1
 
 def _known_targets(names: Collection[str]) -> Targets:
     found: Targets = {}
-    counts: Dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
     for name in names:
         found[name] = [Target(name)]
         expert = _EXPERT.fullmatch(name)
@@ -101,7 +102,7 @@ def _known_targets(names: Collection[str]) -> Targets:
     return found
 
 
-def _converted(names: Collection[str], model: Any) -> Dict[str, Target]:
+def _converted(names: Collection[str], model: Any) -> dict[str, Target]:
     """Returns what transformers' own conversion says; nothing before transformers 5."""
     try:
         from transformers.conversion_mapping import (  # pyright: ignore[reportMissingImports]
@@ -121,8 +122,8 @@ def _converted(names: Collection[str], model: Any) -> Dict[str, Target]:
     by_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
     state = model.state_dict()
     prefix = model.base_model_prefix
-    found: Dict[str, Target] = {}
-    numbers: Dict[Tuple[str, str], int] = defaultdict(int)
+    found: dict[str, Target] = {}
+    numbers: dict[tuple[str, str], int] = defaultdict(int)
     for name in sorted(names, key=dot_natural_key):
         target, pattern = rename_source_key(name, renamings, converters, prefix, state)
         if target not in state and name in state:
@@ -141,7 +142,7 @@ def _converted(names: Collection[str], model: Any) -> Dict[str, Target]:
 
 
 def _through(
-    operations: Sequence[Any], target: Target, shape: Tuple[int, ...], number: int
+    operations: Sequence[Any], target: Target, shape: tuple[int, ...], number: int
 ) -> Target:
     """Returns what the operations of a conversion make of a tensor.
 

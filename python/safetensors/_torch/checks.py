@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict
-
 from .._errors import failure
 from ._module import torch
 from .dtypes import _SIZE
@@ -63,7 +61,7 @@ def _check_data(tensor: torch.Tensor, name: str) -> None:
         )
 
 
-def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
+def _evaluate_tensors_for_save(tensors: dict[str, torch.Tensor]) -> None:
     """Raises if the tensors cannot be saved in one file."""
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
@@ -87,7 +85,7 @@ def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
     _refuse_shared_tensors(tensors)
 
 
-def _refuse_shared_tensors(tensors: Dict[str, torch.Tensor]) -> None:
+def _refuse_shared_tensors(tensors: dict[str, torch.Tensor]) -> None:
     """Raises RuntimeError if tensors share memory."""
     from .shared_memory import _find_shared_tensors
 

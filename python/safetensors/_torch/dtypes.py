@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from .._core import TensorSpec, _dtypes
 from ._module import torch
 
-_TYPES: Dict[str, torch.dtype] = {
+_TYPES: dict[str, torch.dtype] = {
     code: vars(torch)[row["torch"]]
     for code, row in _dtypes().items()
     if row["torch"] in vars(torch)
@@ -15,10 +15,10 @@ _TYPES: Dict[str, torch.dtype] = {
 """Maps the format's dtype names to torch's dtypes. `load` looks dtypes up here, so that programs
 may add entries."""
 
-_SIZE: Dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
+_SIZE: dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
 """Bytes of one element of each dtype in memory."""
 
-Form = Tuple[torch.dtype, Tuple[int, ...]]
+Form = tuple[torch.dtype, tuple[int, ...]]
 """A dtype and a shape."""
 
 

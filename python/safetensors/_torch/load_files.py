@@ -6,21 +6,10 @@ import fnmatch
 import functools
 import itertools
 from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Generator,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._core import SafetensorError, safe_open
@@ -49,21 +38,21 @@ _BATCH_NBYTES = 64 << 20
 
 def load_files(
     filenames: Sources,
-    device: Union[AnyDevice, Mapping[str, AnyDevice]] = "cpu",
+    device: AnyDevice | Mapping[str, AnyDevice] = "cpu",
     *,
     backend: str = "auto",
     keys: Keys = None,
-    plan: Optional[Mapping[str, Rule]] = None,
-    progress: Optional[Progress] = None,
-    budget_bytes: Optional[int] = None,
-    storage_options: Optional[Mapping[str, Any]] = None,
+    plan: Mapping[str, Rule] | None = None,
+    progress: Progress | None = None,
+    budget_bytes: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     verify: Verify = None,
-    expected_hashes: Optional[Mapping[str, str]] = None,
-    group: Optional[torch.distributed.ProcessGroup] = None,
-    timeout: Optional[timedelta] = None,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
-) -> Dict[str, torch.Tensor]:
+    expected_hashes: Mapping[str, str] | None = None,
+    group: torch.distributed.ProcessGroup | None = None,
+    timeout: timedelta | None = None,
+    name: str | None = None,
+    variant: str | None = None,
+) -> dict[str, torch.Tensor]:
     """Loads tensors from several files.
 
     Args:
@@ -147,14 +136,14 @@ def stream_files(
     *,
     backend: str = "auto",
     keys: Keys = None,
-    plan: Optional[Mapping[str, Rule]] = None,
-    budget_bytes: Optional[int] = None,
-    storage_options: Optional[Mapping[str, Any]] = None,
+    plan: Mapping[str, Rule] | None = None,
+    budget_bytes: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     verify: Verify = None,
-    expected_hashes: Optional[Mapping[str, str]] = None,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
-) -> Generator[Tuple[str, torch.Tensor], None, None]:
+    expected_hashes: Mapping[str, str] | None = None,
+    name: str | None = None,
+    variant: str | None = None,
+) -> Generator[tuple[str, torch.Tensor], None, None]:
     """Loads tensors from several files one at a time, so that few are in memory at once.
 
     On the CPU and CUDA, a file is loaded in the background while its tensors are yielded. Leaving
@@ -179,18 +168,18 @@ def stream_files(
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
         handles, parts = _open(shards, keys, plan, backend, stack)
-        plans: Dict[safe_open, Dict[str, Wanted]] = {}
+        plans: dict[safe_open, dict[str, Wanted]] = {}
         for item in wanted_of(handles, parts):
             plans.setdefault(item.handle, {})[item.name] = item
         return _stream(plans, target, budget_bytes, stack.pop_all())
 
 
 def _stream(
-    plans: Dict[safe_open, Dict[str, Wanted]],
+    plans: dict[safe_open, dict[str, Wanted]],
     device: str,
-    budget_bytes: Optional[int],
+    budget_bytes: int | None,
     stack: ExitStack,
-) -> Generator[Tuple[str, torch.Tensor], None, None]:
+) -> Generator[tuple[str, torch.Tensor], None, None]:
     with stack:
         for handle, plan in plans.items():
             loader = _prefetch(handle, plan, device, budget_bytes)
@@ -203,13 +192,13 @@ def _stream(
 
 
 def _prefetch(
-    handle: safe_open, plan: Dict[str, Wanted], device: str, budget_bytes: Optional[int]
-) -> Optional[PrefetchLoader]:
+    handle: safe_open, plan: dict[str, Wanted], device: str, budget_bytes: int | None
+) -> PrefetchLoader | None:
     """Returns a background loader; None if the compiled module cannot load to the device."""
     kind = device_of(device).kind
     if kind not in ("cpu", "cuda"):
         return None
-    parts: Dict[str, Any] = {
+    parts: dict[str, Any] = {
         name: None if item.part is None else IndexPart(item.part) for name, item in plan.items()
     }
     try:
@@ -221,8 +210,8 @@ def _prefetch(
 
 
 def _in_turn(
-    plan: Dict[str, Wanted], device: str, budget_bytes: int
-) -> Iterator[Tuple[str, torch.Tensor]]:
+    plan: dict[str, Wanted], device: str, budget_bytes: int
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Loads and yields batches of at most `budget_bytes`, or of one larger tensor."""
     items = list(plan.values())
     while items:
@@ -240,13 +229,13 @@ def _in_turn(
             yield _finished(plan, pairs.pop())
 
 
-def _finished(plan: Dict[str, Wanted], pair: Tuple[str, torch.Tensor]) -> Tuple[str, torch.Tensor]:
+def _finished(plan: dict[str, Wanted], pair: tuple[str, torch.Tensor]) -> tuple[str, torch.Tensor]:
     return pair[0], plan[pair[0]].finished(pair[1])
 
 
 def _problem_with_group(
-    device: object, backend: str, keys: Keys, plan: Optional[Mapping[str, Rule]]
-) -> Optional[Exception]:
+    device: object, backend: str, keys: Keys, plan: Mapping[str, Rule] | None
+) -> Exception | None:
     """Returns why these arguments cannot be given with a group, or None."""
     if isinstance(device, Mapping):
         return TypeError("device is a dict; with a group, it is the one device of this rank")
@@ -260,10 +249,10 @@ def _problem_with_group(
 def _open(
     shards: Sequence[Shard],
     keys: Keys,
-    plan: Optional[Mapping[str, Rule]],
+    plan: Mapping[str, Rule] | None,
     backend: str,
     stack: ExitStack,
-) -> Tuple[Dict[str, safe_open], Optional[Dict[str, Part]]]:
+) -> tuple[dict[str, safe_open], dict[str, Part] | None]:
     """Returns the open file of each requested tensor, and their parts; None if all are whole."""
     if plan is not None and keys is not None and not callable(keys):
         raise ValueError(_BOTH)
@@ -273,14 +262,14 @@ def _open(
 
 
 def _by_device(
-    wanted: Sequence[Wanted], device: Union[AnyDevice, Mapping[str, AnyDevice]]
-) -> Dict[str, List[Wanted]]:
+    wanted: Sequence[Wanted], device: AnyDevice | Mapping[str, AnyDevice]
+) -> dict[str, list[Wanted]]:
     """Groups the tensors by the name of their device.
 
     Raises:
         SafetensorError: a device is invalid, or no entry of `device` matches a tensor.
     """
-    by_device: Dict[str, List[Wanted]] = {}
+    by_device: dict[str, list[Wanted]] = {}
     if not isinstance(device, Mapping):
         name = device_of(device).name
         return {name: list(wanted)} if wanted else {}
@@ -304,17 +293,17 @@ def _place(name: str, devices: Mapping[str, str]) -> str:
     )
 
 
-def _check_budget(by_device: Dict[str, List[Wanted]], budget_bytes: int) -> None:
+def _check_budget(by_device: dict[str, list[Wanted]], budget_bytes: int) -> None:
     for device, items in by_device.items():
         refuse_excess(sum(item.nbytes for item in items), device, budget_bytes)
 
 
 def _load(
-    by_device: Dict[str, List[Wanted]], backend: str, progress: Optional[Progress]
-) -> Dict[str, torch.Tensor]:
+    by_device: dict[str, list[Wanted]], backend: str, progress: Progress | None
+) -> dict[str, torch.Tensor]:
     """Loads the tensors of all devices: views at once, the others in one load of all devices."""
-    loaded: Dict[str, torch.Tensor] = {}
-    copied: List[Wanted] = []
+    loaded: dict[str, torch.Tensor] = {}
+    copied: list[Wanted] = []
     groups = []
     for device, items in by_device.items():
         if _returns_views(device, backend):
@@ -343,15 +332,15 @@ def _returns_views(device: object, backend: str) -> bool:
 
 
 def _whole_files(
-    handles: Dict[str, safe_open], progress: Optional[Progress]
-) -> Optional[Dict[str, torch.Tensor]]:
+    handles: dict[str, safe_open], progress: Progress | None
+) -> dict[str, torch.Tensor] | None:
     """Returns views of all tensors of the files; None if `handles` lacks some of them.
 
     This is the fast path of `load_files`: nothing is done for a tensor but to create it.
     """
     if any(count != len(handle) for handle, count in Counter(handles.values()).items()):
         return None
-    found: Dict[str, torch.Tensor] = {}
+    found: dict[str, torch.Tensor] = {}
     for handle in dict.fromkeys(handles.values()):
         found.update(handle.get_tensors())
         _core._read_ahead(handle)
@@ -360,9 +349,9 @@ def _whole_files(
     return found
 
 
-def _views(items: Sequence[Wanted]) -> Dict[str, torch.Tensor]:
+def _views(items: Sequence[Wanted]) -> dict[str, torch.Tensor]:
     """Returns the tensors as views of the files' pages."""
-    found: Dict[str, torch.Tensor] = {}
+    found: dict[str, torch.Tensor] = {}
     whole = {item.handle: 0 for item in items}
     for item in items:
         whole[item.handle] += item.part is None

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Collection,
-    Dict,
-    List,
-    Mapping,
-    NoReturn,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core
 from .._errors import failure
@@ -42,21 +31,21 @@ if TYPE_CHECKING:
 
 
 def load_into(
-    tensors: Union[torch.nn.Module, Mapping[str, torch.Tensor]],
+    tensors: torch.nn.Module | Mapping[str, torch.Tensor],
     filenames: Sources,
     *,
     strict: bool = True,
-    parts: Optional[Mapping[str, Rule]] = None,
-    progress: Optional[Progress] = None,
-    storage_options: Optional[Mapping[str, Any]] = None,
+    parts: Mapping[str, Rule] | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     verify: Verify = None,
-    expected_hashes: Optional[Mapping[str, str]] = None,
-    group: Optional[torch.distributed.ProcessGroup] = None,
-    timeout: Optional[timedelta] = None,
+    expected_hashes: Mapping[str, str] | None = None,
+    group: torch.distributed.ProcessGroup | None = None,
+    timeout: timedelta | None = None,
     strip_prefixes: bool = False,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
-) -> Tuple[List[str], List[str]]:
+    name: str | None = None,
+    variant: str | None = None,
+) -> tuple[list[str], list[str]]:
     """Loads files into existing tensors, on any devices, without allocating others.
 
     Everything is checked before the first byte is written. If reading fails after that, some
@@ -97,7 +86,7 @@ def load_into(
     if timeout is not None and group is None:
         raise ValueError("timeout is for loads with a group")
     verify, choice = with_hashes(verify, expected_hashes), choice_of(name, variant)
-    module: Optional[ModuleState] = None
+    module: ModuleState | None = None
     if isinstance(tensors, torch.nn.Module):
         module = ModuleState(tensors)
         tensors = module.tensors
@@ -122,8 +111,8 @@ def load_into(
             raise RuntimeError(mismatch(heading, missing, unexpected))
         given = {name: tensors[own] for name, own in named.items()}
         wanted = wanted_of(handles, _parts_of(parts, handles, unexpected, given))
-        targets: Dict[str, torch.Tensor] = {}
-        extra: Dict[str, torch.nn.Module] = {}
+        targets: dict[str, torch.Tensor] = {}
+        extra: dict[str, torch.nn.Module] = {}
         for item in wanted:
             owner = None if module is None else module.owner_of_extra_state(named[item.name])
             if owner is None:
@@ -147,17 +136,17 @@ def _is_shared(group: torch.distributed.ProcessGroup) -> bool:
 
 
 def _by_file_name(
-    tensors: Mapping[str, Any], handles: Dict[str, safe_open], unexpected: List[str]
-) -> Dict[str, str]:
+    tensors: Mapping[str, Any], handles: dict[str, safe_open], unexpected: list[str]
+) -> dict[str, str]:
     """Returns the name in `tensors` of each tensor of the files.
 
     Moves those that have none from `handles` to `unexpected`: they differ in prefixes only from a
     tensor that the files have by its own name.
     """
-    renamed: Dict[str, str] = {}
+    renamed: dict[str, str] = {}
     if any(name not in tensors for name in handles):
         renamed = matched(tensors, handles)
-    named: Dict[str, str] = {}
+    named: dict[str, str] = {}
     for name in [*handles]:
         own = renamed.get(name, name)
         if own in tensors:
@@ -169,11 +158,11 @@ def _by_file_name(
 
 
 def _parts_of(
-    rules: Optional[Mapping[str, Rule]],
-    handles: Dict[str, safe_open],
+    rules: Mapping[str, Rule] | None,
+    handles: dict[str, safe_open],
     others: Sequence[str],
     tensors: Mapping[str, Any],
-) -> Optional[Dict[str, Part]]:
+) -> dict[str, Part] | None:
     """Returns the parts of all tensors, None if all are whole. Takes SKIP out of `handles`.
 
     Args:
@@ -203,7 +192,7 @@ def _local(item: Wanted, tensor: torch.Tensor) -> Any:
     return tensor if item.finish is None else local_of(tensor)
 
 
-def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> List[str]:
+def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> list[str]:
     """Returns the names that were not found and share memory with none that was."""
     # Addresses are needed only if a name is absent, which is rare.
     absent = [name for name in tensors if name not in found]
@@ -211,7 +200,7 @@ def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> Lis
     return [name for name in absent if (elements_of(tensors[name]) or name) not in filled]
 
 
-def _check_destination(item: Wanted, tensor: torch.Tensor, module: Optional[ModuleState]) -> None:
+def _check_destination(item: Wanted, tensor: torch.Tensor, module: ModuleState | None) -> None:
     """Raises SafetensorError if the file's bytes cannot be written to the tensor."""
     problem = _problem(item, tensor, module)
     if problem:
@@ -236,7 +225,7 @@ def no_memory(tensor: torch.Tensor) -> str:
     return f"it has no memory that can be written (it is on {tensor.device}){advice}"
 
 
-def _problem(item: Wanted, tensor: torch.Tensor, module: Optional[ModuleState] = None) -> str:
+def _problem(item: Wanted, tensor: torch.Tensor, module: ModuleState | None = None) -> str:
     """Returns why the file's bytes cannot be written to the tensor; empty if they can."""
     if not isinstance(tensor, torch.Tensor):
         return f"it is not a torch.Tensor but {type(tensor)}"
@@ -278,7 +267,7 @@ def _is_packed(item: Wanted) -> bool:
     return item.handle.get_tensor_meta(item.name).dtype == "F4"
 
 
-def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
+def _check_overlaps(tensors: dict[str, torch.Tensor]) -> None:
     """Raises SafetensorError if two tensors overlap."""
     found = find_overlap(tensors)
     if found is not None:
@@ -294,7 +283,7 @@ def _write(
     wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], reporter: Reporter
 ) -> None:
     """Fills the tensors from the files, all devices in one load."""
-    by_device: Dict[str, List[Wanted]] = {}
+    by_device: dict[str, list[Wanted]] = {}
     for item in wanted:
         by_device.setdefault(_device(tensors[item.name]), []).append(item)
     groups = [

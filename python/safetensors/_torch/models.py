@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from collections.abc import Mapping
+from typing import Any
 
 from .._errors import failure, not_a_tensor
 from ._module import torch
@@ -15,10 +16,10 @@ from .wrapper_names import matched, mismatch
 
 
 def state_to_save(
-    model: torch.nn.Module, metadata: Optional[Dict[str, str]], force_contiguous: bool
-) -> Tuple[Dict[str, torch.Tensor], Optional[Dict[str, str]]]:
+    model: torch.nn.Module, metadata: dict[str, str] | None, force_contiguous: bool
+) -> tuple[dict[str, torch.Tensor], dict[str, str] | None]:
     """Returns the tensors and the metadata of the file that save_model writes. See there."""
-    state_dict: Dict[str, torch.Tensor] = model.state_dict()
+    state_dict: dict[str, torch.Tensor] = model.state_dict()
     for name, tensor in state_dict.items():
         if not isinstance(tensor, torch.Tensor):  # the extra state of a module may be anything
             raise not_a_tensor(name, tensor, "torch.Tensor")
@@ -35,7 +36,7 @@ def state_to_save(
 
 def load_state(
     model: torch.nn.Module, loaded: Mapping[str, torch.Tensor], strict: bool, strip_prefixes: bool
-) -> Tuple[Set[str], List[str]]:
+) -> tuple[set[str], list[str]]:
     """Loads the tensors of a file into a module. See load_model."""
     own = _tensors_of(model.state_dict())
     renamed = matched(own, loaded) if strip_prefixes else {}
@@ -57,7 +58,7 @@ def load_state(
     return missing, unexpected
 
 
-def _tensors_of(state_dict: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+def _tensors_of(state_dict: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Returns a module's state without extra state that is not a tensor."""
     return {name: each for name, each in state_dict.items() if isinstance(each, torch.Tensor)}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterator, Mapping, Optional, Set, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from torch.nn import Module
 
@@ -11,7 +12,7 @@ from ._module import torch
 
 _EXTRA_STATE = "_extra_state"  # the last word of the names that torch gives to extra state
 
-_Storage = Tuple[torch.device, int]
+_Storage = tuple[torch.device, int]
 """A device, and the address of a storage on it."""
 
 
@@ -26,14 +27,14 @@ class ModuleState:
         self.tensors: Mapping[str, Any] = module.state_dict()
         # After that: FSDP exchanges the parameters while it makes the dict.
         held = itertools.chain(module.parameters(), module.buffers())
-        self._storages: Set[_Storage] = {key for key in map(_storage_of, held) if key is not None}
+        self._storages: set[_Storage] = {key for key in map(_storage_of, held) if key is not None}
         self._extra = dict(_extra_states(module))
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Returns whether a tensor with memory lies in that of a parameter or buffer."""
         return _storage_of(tensor) in self._storages
 
-    def owner_of_extra_state(self, name: str) -> Optional[Module]:
+    def owner_of_extra_state(self, name: str) -> Module | None:
         """Returns the module whose `set_extra_state` takes the tensor of this name, if any."""
         return self._extra.get(name)
 
@@ -51,7 +52,7 @@ def is_dtensor(tensor: object) -> bool:
     return isinstance(tensor, torch.Tensor) and hasattr(tensor, "to_local")
 
 
-def _storage_of(tensor: torch.Tensor) -> Optional[_Storage]:
+def _storage_of(tensor: torch.Tensor) -> _Storage | None:
     """Returns the storage of a tensor on this rank; None if it has none."""
     try:
         local = local_of(tensor)
@@ -61,7 +62,7 @@ def _storage_of(tensor: torch.Tensor) -> Optional[_Storage]:
         return None
 
 
-def _extra_states(module: Module) -> Iterator[Tuple[str, Module]]:
+def _extra_states(module: Module) -> Iterator[tuple[str, Module]]:
     for path, each in module.named_modules(remove_duplicate=False):
         if type(each).set_extra_state is not Module.set_extra_state:
             yield f"{path}.{_EXTRA_STATE}" if path else _EXTRA_STATE, each

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 from ._module import torch
 
-_Area = Tuple[str, int, int, str]
+_Area = tuple[str, int, int, str]
 """A device, the addresses of the first byte and of the end, and a name."""
 
 
@@ -28,16 +28,16 @@ def may_overlap_itself(tensor: torch.Tensor) -> bool:
     return False
 
 
-def find_overlap(tensors: Dict[str, torch.Tensor]) -> Optional[Tuple[str, str]]:
+def find_overlap(tensors: dict[str, torch.Tensor]) -> tuple[str, str] | None:
     """Returns the names of two tensors that share memory, or None. No tensor overlaps itself."""
-    areas: List[_Area] = []
+    areas: list[_Area] = []
     for name, tensor in tensors.items():
         if tensor.numel() != 0:
             begin = tensor.data_ptr()
             areas.append((str(tensor.device), begin, begin + _reach(tensor), name))
     areas.sort()
     # Tensors whose areas overlap, as those of two columns of a matrix do, are compared run by run.
-    group: List[_Area] = []
+    group: list[_Area] = []
     end = 0
     for area in areas:
         if group and (area[0] != group[0][0] or area[1] >= end):
@@ -58,7 +58,7 @@ def _reach(tensor: torch.Tensor) -> int:
     return (1 + sum((size - 1) * stride for size, stride in axes)) * tensor.element_size()
 
 
-def _overlap_in(group: List[_Area], tensors: Dict[str, torch.Tensor]) -> Optional[Tuple[str, str]]:
+def _overlap_in(group: list[_Area], tensors: dict[str, torch.Tensor]) -> tuple[str, str] | None:
     if len(group) < 2:
         return None
     names = [name for *_, name in group]
@@ -80,7 +80,7 @@ def _numbers(values: Sequence[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64, device="cpu")  # the caller may set others
 
 
-def _runs(tensor: torch.Tensor) -> Tuple[torch.Tensor, int]:
+def _runs(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Returns the addresses of a tensor's contiguous runs, and the bytes of each."""
     nbytes = tensor.element_size()
     begins = _numbers([tensor.data_ptr()])

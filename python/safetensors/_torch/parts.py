@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, List, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 from ._module import torch
 
@@ -34,7 +35,7 @@ def index_of(part: Any, shape: Sequence[int]) -> Any:
     return tuple(found)
 
 
-def shape_of(index: Any, shape: Sequence[int]) -> Tuple[int, ...]:
+def shape_of(index: Any, shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the shape of what an index of `index_of` selects.
 
     Raises:
@@ -51,7 +52,7 @@ def shape_of(index: Any, shape: Sequence[int]) -> Tuple[int, ...]:
     return tuple(empty[tuple(found)].shape)
 
 
-def _axes(items: Sequence[Any], count: int) -> List[Tuple[int, int]]:
+def _axes(items: Sequence[Any], count: int) -> list[tuple[int, int]]:
     """Returns the position and the axis of each item that takes one of `count` axes."""
     used = sum(item is not None and item is not ... for item in items)
     found, axis = [], 0

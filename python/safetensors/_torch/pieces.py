@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .._core import TensorMeta
 
-Piece = Tuple[Any, int]
+Piece = tuple[Any, int]
 """An index into the file's tensor, and the bytes that it selects."""
 
 _Axis = Any  # an int, or a range of two or more indices
@@ -35,7 +36,7 @@ def pieces_of(meta: TensorMeta, part: Any, nbytes: int, limit: int) -> Iterator[
         yield from _split(axes, 0, nbytes, limit)
 
 
-def _axes(shape: Sequence[int], index: Any) -> Optional[List[_Axis]]:
+def _axes(shape: Sequence[int], index: Any) -> list[_Axis] | None:
     """Returns the indices that `index` selects on each axis; None if it is not basic indexing.
 
     Only integers and slices are basic here: an ellipsis or None gives None as well.
@@ -47,7 +48,7 @@ def _axes(shape: Sequence[int], index: Any) -> Optional[List[_Axis]]:
     return [range(size)[item] for size, item in zip(shape, items, strict=True)]
 
 
-def _split(axes: List[_Axis], axis: int, nbytes: int, limit: int) -> Iterator[Piece]:
+def _split(axes: list[_Axis], axis: int, nbytes: int, limit: int) -> Iterator[Piece]:
     """Splits along `axis`; all axes before it are single indices.
 
     Tensors are in row-major order, so that the pieces of the first axis follow each other in

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -19,12 +11,12 @@ from .._errors import failure
 from ..plan import Part, Rule
 from ._module import torch
 
-_Range = Tuple[int, int]
+_Range = tuple[int, int]
 
 
 def plan_placements(
     device_mesh: DeviceMesh, placements: Mapping[str, Sequence[Any]]
-) -> Dict[str, Rule]:
+) -> dict[str, Rule]:
     """Returns rules that load this rank's part of each tensor as a DTensor.
 
     Args:
@@ -94,13 +86,13 @@ class _Cut:
     def __init__(self, dim: int, rank: int, world_size: int, pieces: int) -> None:
         self.dim, self.rank, self.world_size, self.pieces = dim, rank, world_size, pieces
 
-    def apply(self, ranges: List[_Range]) -> List[_Range]:
+    def apply(self, ranges: list[_Range]) -> list[_Range]:
         """Returns this rank's share of the elements in `ranges`, which follow one another.
 
         The elements are first cut into `pieces`, and each piece among the ranks.
         """
         size = sum(end - begin for begin, end in ranges)
-        found: List[_Range] = []
+        found: list[_Range] = []
         length = -(-size // self.pieces)
         for piece in range(self.pieces):
             first, last = min(piece * length, size), min((piece + 1) * length, size)
@@ -110,7 +102,7 @@ class _Cut:
         return found
 
 
-def _between(ranges: List[_Range], first: int, last: int) -> List[_Range]:
+def _between(ranges: list[_Range], first: int, last: int) -> list[_Range]:
     """Returns the elements from position `first` to before `last` of consecutive ranges."""
     found = []
     for begin, end in ranges:
@@ -123,7 +115,7 @@ def _between(ranges: List[_Range], first: int, last: int) -> List[_Range]:
 
 def _cuts(
     key: str, placements: Sequence[Any], mesh: DeviceMesh, coordinate: Sequence[int]
-) -> List[_Cut]:
+) -> list[_Cut]:
     if len(placements) != mesh.ndim:
         raise ValueError(
             f"{key!r} has {len(placements)} placements, but the device mesh has {mesh.ndim} axes"
@@ -146,12 +138,12 @@ def _cuts(
 class _Placed:
     """This rank's part of a tensor, which becomes a DTensor."""
 
-    def __init__(self, mesh: DeviceMesh, placements: Tuple[Any, ...], cuts: List[_Cut]) -> None:
+    def __init__(self, mesh: DeviceMesh, placements: tuple[Any, ...], cuts: list[_Cut]) -> None:
         self._mesh, self._placements, self._cuts = mesh, placements, cuts
 
     def part(self, shape: Sequence[int]) -> Part:
         """Returns the part of a tensor of this shape, as an index."""
-        axes: List[List[_Range]] = [[(0, size)] for size in shape]
+        axes: list[list[_Range]] = [[(0, size)] for size in shape]
         for cut in self._cuts:  # from left to right, each cuts what those before left
             if not -len(shape) <= cut.dim < len(shape):
                 raise ValueError(
@@ -164,9 +156,9 @@ class _Placed:
         """Returns whether both divide a tensor with so many axes among the same ranks alike."""
         return self._mesh == other._mesh and self._divided(ndim) == other._divided(ndim)
 
-    def _divided(self, ndim: int) -> List[Optional[Tuple[int, int]]]:
+    def _divided(self, ndim: int) -> list[tuple[int, int] | None]:
         cuts = iter(self._cuts)  # one for each placement but Replicate
-        found: List[Optional[Tuple[int, int]]] = []
+        found: list[tuple[int, int] | None] = []
         for placement in self._placements:
             cut = None if type(placement).__name__ == "Replicate" else next(cuts)
             found.append(None if cut is None else (cut.dim % max(ndim, 1), cut.pieces))
@@ -187,7 +179,7 @@ class _Placed:
         )
 
 
-def _index(ranges: List[_Range]) -> Union[slice, List[slice]]:
+def _index(ranges: list[_Range]) -> slice | list[slice]:
     if len(ranges) == 1:
         return slice(*ranges[0])
     return [slice(*each) for each in ranges] if ranges else slice(0, 0)

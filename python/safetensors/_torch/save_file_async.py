@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from .. import _core
 from .._core import TensorSpec
@@ -18,12 +19,12 @@ __all__ = ["save_file_async"]
 
 
 def save_file_async(
-    tensors: Dict[str, torch.Tensor],
+    tensors: dict[str, torch.Tensor],
     filename: Path,
-    metadata: Optional[Dict[str, str]] = None,
+    metadata: dict[str, str] | None = None,
     *,
     fsync: bool = False,
-    budget_bytes: Optional[int] = None,
+    budget_bytes: int | None = None,
     sums: SumsOption = None,
 ) -> SaveFuture:
     """Saves tensors to a file in the background.
@@ -55,9 +56,9 @@ def save_file_async(
     if isinstance(tensors, dict):
         tensors = dict(tensors)  # other threads may change the caller's
     _evaluate_tensors_for_save(tensors)
-    specs: Dict[str, TensorSpec] = {}
+    specs: dict[str, TensorSpec] = {}
     readers: Readers = {}
-    kept: List[Any] = []
+    kept: list[Any] = []
     for name, tensor in tensors.items():
         _check_dense(tensor, name)
         if transfer.device_of(tensor).type == "cpu":
@@ -73,7 +74,7 @@ def save_file_async(
     return start_save(specs, readers, filename, metadata, fsync, budget_bytes, sums)
 
 
-def _cuda_stream(tensor: torch.Tensor) -> Optional[Tuple[int, int]]:
+def _cuda_stream(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Returns the device and its current stream; None for tensors that torch copies."""
     device = transfer.device_of(tensor)
     if device.type != "cuda" or not _core._has_cuda_driver():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, List, Optional, Union
+from typing import Any
 
 from .. import _model_files
 from .._typing import Path, Progress, SumsOption
@@ -14,16 +14,16 @@ __all__ = ["save_files"]
 
 
 def save_files(
-    tensors: Dict[str, torch.Tensor],
+    tensors: dict[str, torch.Tensor],
     folder: Path,
-    metadata: Optional[Dict[str, str]] = None,
+    metadata: dict[str, str] | None = None,
     *,
-    max_shard_size: Union[int, str] = "5GB",
+    max_shard_size: int | str = "5GB",
     name: str = "model",
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: Progress | None = None,
     sums: SumsOption = None,
-) -> List[str]:
+) -> list[str]:
     """Saves a model to a folder, as one file or as shards with an index.
 
     The files have the names and the content that huggingface_hub gives them. They replace a model
@@ -63,7 +63,7 @@ def save_files(
         _check_dense(tensor, key)
     notes = {"format": "pt", **(metadata or {})}
 
-    def save(names: List[str], path: str, report: Optional[Progress], sums: Any) -> None:
+    def save(names: list[str], path: str, report: Progress | None, sums: Any) -> None:
         # By its name, because that module imports this one.
         to_file = importlib.import_module("safetensors.torch").save_file
         to_file({each: tensors[each] for each in names}, path, notes, progress=report, sums=sums)

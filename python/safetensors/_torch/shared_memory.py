@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Collection, Dict, List, Optional, Set, Tuple
+from collections.abc import Collection
 
 from ._module import torch
 from .dtypes import _SIZE
@@ -46,8 +46,8 @@ def _is_complete(tensor: torch.Tensor) -> bool:
 
 
 def _filter_shared_not_shared(
-    tensors: List[Set[str]], state_dict: Dict[str, torch.Tensor]
-) -> List[Set[str]]:
+    tensors: list[set[str]], state_dict: dict[str, torch.Tensor]
+) -> list[set[str]]:
     """Splits groups of tensors that share a storage into groups that share bytes of it.
 
     Sorted by begin, a tensor belongs to the last group if it begins before the furthest end so far:
@@ -56,7 +56,7 @@ def _filter_shared_not_shared(
         b      [---)             a and b share bytes
         c                [----)  c is a group of its own
     """
-    filtered: List[Set[str]] = []
+    filtered: list[set[str]] = []
     for group in tensors:
         if len(group) < 2:
             filtered.append(group)
@@ -74,9 +74,9 @@ def _filter_shared_not_shared(
     return filtered
 
 
-def _find_shared_tensors(state_dict: Dict[str, torch.Tensor]) -> List[Set[str]]:
+def _find_shared_tensors(state_dict: dict[str, torch.Tensor]) -> list[set[str]]:
     """Returns groups of names; the tensors of a group share memory."""
-    groups: Dict[Tuple[torch.device, int, int], Set[str]] = defaultdict(set)
+    groups: dict[tuple[torch.device, int, int], set[str]] = defaultdict(set)
     for name, tensor in state_dict.items():
         if tensor.device.type == "meta" or has_own_operators(tensor):
             continue
@@ -87,11 +87,11 @@ def _find_shared_tensors(state_dict: Dict[str, torch.Tensor]) -> List[Set[str]]:
 
 
 def _remove_duplicate_names(
-    state_dict: Dict[str, torch.Tensor],
+    state_dict: dict[str, torch.Tensor],
     *,
-    preferred_names: Optional[List[str]] = None,
-    discard_names: Optional[List[str]] = None,
-) -> Dict[str, List[str]]:
+    preferred_names: list[str] | None = None,
+    discard_names: list[str] | None = None,
+) -> dict[str, list[str]]:
     """Returns, for each group of tensors that share memory, the name to keep and those to remove.
 
     Only a tensor that covers its whole storage is kept. Among several, names in `preferred_names`
@@ -101,7 +101,7 @@ def _remove_duplicate_names(
         RuntimeError: no tensor of a group covers its storage.
     """
     preferred, discarded = set(preferred_names or ()), set(discard_names or ())
-    to_remove: Dict[str, List[str]] = defaultdict(list)
+    to_remove: dict[str, list[str]] = defaultdict(list)
     for group in _find_shared_tensors(state_dict):
         kept = _complete_name(group, state_dict, preferred, discarded)
         if kept is None:
@@ -111,7 +111,7 @@ def _remove_duplicate_names(
     return to_remove
 
 
-def names_not_saved(state_dict: Dict[str, torch.Tensor]) -> Dict[str, List[str]]:
+def names_not_saved(state_dict: dict[str, torch.Tensor]) -> dict[str, list[str]]:
     """Returns what `_remove_duplicate_names` does, and also takes parts of a storage.
 
     If no tensor of a group covers the storage, the one that covers the memory of the group is kept;
@@ -120,7 +120,7 @@ def names_not_saved(state_dict: Dict[str, torch.Tensor]) -> Dict[str, List[str]]
     Raises:
         RuntimeError: tensors of a group overlap, and none covers the memory of the group.
     """
-    removed: Dict[str, List[str]] = {}
+    removed: dict[str, list[str]] = {}
     for group in _find_shared_tensors(state_dict):
         kept = _complete_name(group, state_dict) or _covering_name(group, state_dict)
         if kept is not None:
@@ -131,7 +131,7 @@ def names_not_saved(state_dict: Dict[str, torch.Tensor]) -> Dict[str, List[str]]
     return removed
 
 
-def names_not_needed(state_dict: Dict[str, torch.Tensor], found: Collection[str]) -> List[str]:
+def names_not_needed(state_dict: dict[str, torch.Tensor], found: Collection[str]) -> list[str]:
     """Returns the names that `_remove_duplicate_names` removes if those that were found in a file
     are preferred.
 
@@ -139,7 +139,7 @@ def names_not_needed(state_dict: Dict[str, torch.Tensor], found: Collection[str]
     whose memory is filled through one that was.
     """
     preferred = set(found)
-    names: List[str] = []
+    names: list[str] = []
     for group in _find_shared_tensors(state_dict):
         kept = _complete_name(group, state_dict, preferred)
         if kept is not None:
@@ -154,7 +154,7 @@ def names_not_needed(state_dict: Dict[str, torch.Tensor], found: Collection[str]
     return names
 
 
-def elements_of(tensor: object) -> Optional[Tuple[object, ...]]:
+def elements_of(tensor: object) -> tuple[object, ...] | None:
     """Returns a key that is equal for tensors with the same elements in memory; None if empty."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
@@ -165,11 +165,11 @@ def elements_of(tensor: object) -> Optional[Tuple[object, ...]]:
 
 
 def _complete_name(
-    group: Set[str],
-    state_dict: Dict[str, torch.Tensor],
+    group: set[str],
+    state_dict: dict[str, torch.Tensor],
     preferred: Collection[str] = (),
     discarded: Collection[str] = (),
-) -> Optional[str]:
+) -> str | None:
     """Returns the name of a tensor that covers its whole storage, if one does."""
     complete = {name for name in group if _is_complete(state_dict[name])}
     return min(
@@ -177,7 +177,7 @@ def _complete_name(
     )
 
 
-def _none_is_complete(group: Set[str]) -> str:
+def _none_is_complete(group: set[str]) -> str:
     return (
         "Error while trying to find names to remove to save state dict, but found no "
         f"suitable name to keep for saving amongst: {group}. None is covering the entire "
@@ -188,14 +188,14 @@ def _none_is_complete(group: Set[str]) -> str:
     )
 
 
-def _covering_name(group: Set[str], state_dict: Dict[str, torch.Tensor]) -> Optional[str]:
+def _covering_name(group: set[str], state_dict: dict[str, torch.Tensor]) -> str | None:
     """Returns the name of a tensor that covers the memory of all, if one does."""
     tensors = [state_dict[name] for name in group]
     area = min(each.data_ptr() for each in tensors), max(_end_ptr(each) for each in tensors)
     return min((name for name in group if _dense_area(state_dict[name]) == area), default=None)
 
 
-def _dense_area(tensor: torch.Tensor) -> Optional[Tuple[int, int]]:
+def _dense_area(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Returns the addresses of a tensor's begin and end if all memory between is its own."""
     begin, end = tensor.data_ptr(), _end_ptr(tensor)
     is_dense = tensor.nelement() * _SIZE[tensor.dtype] == end - begin
@@ -211,6 +211,6 @@ def _lies_in(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return elements is not None and elements == elements_of(other)
 
 
-def _overlap(tensors: Dict[str, torch.Tensor]) -> bool:
+def _overlap(tensors: dict[str, torch.Tensor]) -> bool:
     """Returns whether two elements of the tensors share memory."""
     return any(map(may_overlap_itself, tensors.values())) or find_overlap(tensors) is not None

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Callable,
-    Collection,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING
 
 from .._errors import failure
 from .._near_names import TO_ZEROS
@@ -26,10 +16,10 @@ from .checkpoint_names import Target, Targets, targets_of
 if TYPE_CHECKING:
     from .._core import TensorMeta
 
-_Blocks = Union[int, Sequence[int]]
+_Blocks = int | Sequence[int]
 
 # The axis that a style divides: of matrices and tensors with more axes, and of vectors.
-_STYLES: Dict[str, Tuple[Optional[int], Optional[int]]] = {
+_STYLES: dict[str, tuple[int | None, int | None]] = {
     "colwise": (-2, 0),
     "colwise_rep": (-2, 0),
     "colwise_gather_output": (-2, 0),
@@ -65,9 +55,9 @@ def plan_tp(
     rank: int,
     world_size: int,
     *,
-    blocks: Optional[Mapping[str, _Blocks]] = None,
-    model: Optional[torch.nn.Module] = None,
-) -> Dict[str, Rule]:
+    blocks: Mapping[str, _Blocks] | None = None,
+    model: torch.nn.Module | None = None,
+) -> dict[str, Rule]:
     """Returns rules that load a rank's part of each tensor by a plan of transformers.
 
     All tensors are loaded, those that no key fits as a whole, but other ranks' experts.
@@ -107,8 +97,8 @@ class _Style:
 
     key: str
     matches: Callable[[str], object]
-    axes: Tuple[Optional[int], Optional[int]]
-    blocks: Optional[_Blocks]
+    axes: tuple[int | None, int | None]
+    blocks: _Blocks | None
     is_for_experts: bool
     """It divides the first axis of parameters whose first axis is experts."""
 
@@ -127,10 +117,10 @@ def _style(key: str, name: str, blocks: _Blocks) -> _Style:
 class _Unbound:
     """A rule that depends on the names of all tensors."""
 
-    styles: List[_Style]
+    styles: list[_Style]
     rank: int
     world_size: int
-    model: Optional[torch.nn.Module]
+    model: torch.nn.Module | None
 
     def for_names(self, names: Collection[str]) -> Callable[[str, TensorMeta], Part]:
         """Returns the rule for a checkpoint with these tensors."""
@@ -142,7 +132,7 @@ class _Bound:
         self._styles, self._targets = rule.styles, targets
         self._rank, self._world_size = rule.rank, rule.world_size
         self._parameters = None if rule.model is None else rule.model.state_dict().keys()
-        self._found: Dict[str, Optional[_Style]] = {}
+        self._found: dict[str, _Style | None] = {}
         # Else digits decide nothing, and the names of all layers are one.
         self._has_digits = any(map(str.isdigit, "".join(style.key for style in rule.styles)))
         used = {style.key for name in targets for _, style in self._fits(name)[:1]}
@@ -179,12 +169,12 @@ class _Bound:
             blocks = None
         return Shard(axis, self._rank, self._world_size, blocks)
 
-    def _fits(self, name: str) -> List[Tuple[Target, _Style]]:
+    def _fits(self, name: str) -> list[tuple[Target, _Style]]:
         """Returns the parameters that a tensor may become and that a key fits."""
         found = ((target, self._style_of(target.name)) for target in self._targets[name])
         return [(target, style) for target, style in found if style is not None]
 
-    def _style_of(self, parameter: str) -> Optional[_Style]:
+    def _style_of(self, parameter: str) -> _Style | None:
         form = parameter if self._has_digits else parameter.translate(TO_ZEROS)
         if form not in self._found:
             module = form.rpartition(".")[0]
@@ -193,7 +183,7 @@ class _Bound:
             )
         return self._found[form]
 
-    def _check(self, name: str, target: Target, axis: Optional[int], ndim: int) -> None:
+    def _check(self, name: str, target: Target, axis: int | None, ndim: int) -> None:
         """Raises if a part of the tensor is not known to become a part of its parameters."""
         problem = "" if axis is None else target.problem
         for other in target.others:

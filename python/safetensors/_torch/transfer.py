@@ -9,7 +9,8 @@ import contextlib
 import logging
 import os
 import sys
-from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from .. import _core
 from .._core import safe_open
@@ -20,7 +21,7 @@ from .devices import Device
 from .dtypes import form_of, nbytes_of
 from .pieces import pieces_of
 
-Request = Tuple[Any, ...]
+Request = tuple[Any, ...]
 """An open file, a tensor's name, an index into it, and the destination. Without an index, the whole
 tensor is loaded; without a destination, a tensor is allocated. A fifth entry has the strides of a
 destination that is not contiguous, in bytes."""
@@ -95,8 +96,8 @@ def _cuts_segments() -> bool:
 
 
 def copy_requests(
-    requests: Sequence[Request], device: Device, progress: Optional[Progress] = None
-) -> List[torch.Tensor]:
+    requests: Sequence[Request], device: Device, progress: Progress | None = None
+) -> list[torch.Tensor]:
     """Loads tensors to a device by torch's own copies.
 
     There are three ways:
@@ -141,9 +142,9 @@ def current(device: Device) -> contextlib.AbstractContextManager[object]:
     return guard(device.ordinal) if guard is not None else contextlib.nullcontext()
 
 
-def event(device: Device) -> Optional[Event]:
+def event(device: Device) -> Event | None:
     """Returns an event of the device that has been recorded once; None if it has no events."""
-    makers: List[Callable[[], Any]] = [
+    makers: list[Callable[[], Any]] = [
         lambda: torch.Event(device.name),
         lambda: getattr(torch, device.kind).Event(),
     ]
@@ -182,7 +183,7 @@ class _Job(NamedTuple):
 class _Reporter:
     """Reports copied bytes to `progress`."""
 
-    def __init__(self, total: int, progress: Optional[Progress]) -> None:
+    def __init__(self, total: int, progress: Progress | None) -> None:
         self._done, self._total, self._progress = 0, total, progress
 
     def add(self, nbytes: int) -> None:

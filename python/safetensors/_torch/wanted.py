@@ -6,20 +6,9 @@ import functools
 import gc
 import itertools
 import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
 from .._core import SafetensorError, safe_open
@@ -42,10 +31,10 @@ class Wanted(NamedTuple):
     part: Any
     """An index, see `parts.index_of`; None for all."""
     nbytes: int
-    finish: Optional[Callable[[torch.Tensor], torch.Tensor]] = None
+    finish: Callable[[torch.Tensor], torch.Tensor] | None = None
     """Makes the result from the loaded part."""
 
-    def request(self, tensor: Optional[torch.Tensor] = None) -> Request:
+    def request(self, tensor: torch.Tensor | None = None) -> Request:
         """Returns what the compiled module loads, to `tensor` or a new one."""
         if tensor is None or tensor.is_contiguous():
             return self.handle, self.name, self.part, tensor
@@ -66,11 +55,11 @@ class Wanted(NamedTuple):
 class Reporter:
     """Reports to `progress` the bytes that have been read, in increasing order."""
 
-    def __init__(self, items: Iterable[Wanted], progress: Optional[Progress]) -> None:
+    def __init__(self, items: Iterable[Wanted], progress: Progress | None) -> None:
         self._total, self._progress = sum(item.nbytes for item in items), progress
         self._reported = 0
 
-    def while_loading(self) -> Optional[Progress]:
+    def while_loading(self) -> Progress | None:
         """Returns the function that the load calls with its own byte counts, or None."""
         return None if self._progress is None else self._report
 
@@ -98,7 +87,7 @@ def gc_paused() -> Iterator[None]:
 
 
 @gc_paused()  # makes an object for each tensor, none of them garbage
-def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) -> List[Wanted]:
+def wanted_of(handles: dict[str, safe_open], parts: dict[str, Any] | None) -> list[Wanted]:
     """Returns the requested tensors in the order of `handles`.
 
     What tensors with one shape, dtype and part have in common is found once.
@@ -107,12 +96,12 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
         SafetensorError: torch cannot represent a tensor.
         IndexError, TypeError, ValueError: torch refuses an index.
     """
-    wanted: List[Wanted] = []
+    wanted: list[Wanted] = []
     for handle, pairs in itertools.groupby(handles.items(), operator.itemgetter(1)):
         names = [name for name, _ in pairs]
         _, places = _core._forms(handle, names)
         own = [None if parts is None else parts[name] for name in names]
-        known: Dict[Tuple[int, int], Tuple[Any, int, Any]] = {}
+        known: dict[tuple[int, int], tuple[Any, int, Any]] = {}
         for name, place, part in zip(names, places, own, strict=True):
             key = (place, id(part))
             found = known.get(key)
@@ -124,7 +113,7 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
 
 def _taken(
     name: str, handle: safe_open, part: Any
-) -> Tuple[Any, int, Optional[Callable[[torch.Tensor], torch.Tensor]]]:
+) -> tuple[Any, int, Callable[[torch.Tensor], torch.Tensor] | None]:
     """Returns the index of a part, its bytes, and what makes the result from it."""
     meta = handle.get_tensor_meta(name)
     index = None
@@ -140,7 +129,7 @@ def _taken(
     return index, nbytes, finish
 
 
-def refuse_excess(nbytes: int, device: object, budget_bytes: Optional[int]) -> None:
+def refuse_excess(nbytes: int, device: object, budget_bytes: int | None) -> None:
     """Raises if the tensors for a device take more than the caller allows."""
     if budget_bytes is not None and nbytes > budget_bytes:
         raise failure(

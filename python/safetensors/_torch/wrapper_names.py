@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Collection, Container, Dict, Iterable, Iterator, List, Tuple
+from collections.abc import Collection, Container, Iterable, Iterator
 
 from .._errors import failure
 
@@ -24,9 +24,9 @@ def bare(name: str) -> str:
     return _divided(name)[0]
 
 
-def _divided(name: str) -> Tuple[str, List[str]]:
+def _divided(name: str) -> tuple[str, list[str]]:
     """Returns the name without the prefixes of wrappers, and these."""
-    prefixes: List[str] = _pattern.findall(name)
+    prefixes: list[str] = _pattern.findall(name)
     name = _pattern.sub("", name)
     for prefix in _FIRST:
         while name.startswith(prefix):
@@ -52,7 +52,7 @@ class BareNames(Collection[str]):
         return len(self._names)
 
 
-def matched(names: Collection[str], found: Collection[str]) -> Dict[str, str]:
+def matched(names: Collection[str], found: Collection[str]) -> dict[str, str]:
     """Returns, for names in files, the names of a module that differ from them in prefixes only.
 
     Args:
@@ -70,9 +70,9 @@ def matched(names: Collection[str], found: Collection[str]) -> Dict[str, str]:
     }
 
 
-def _by_bare(names: Iterable[str], others: Container[str], whose: str) -> Dict[str, str]:
+def _by_bare(names: Iterable[str], others: Container[str], whose: str) -> dict[str, str]:
     """Returns the names that are not in `others` by their bare forms."""
-    result: Dict[str, str] = {}
+    result: dict[str, str] = {}
     for name in names:
         if name not in others and result.setdefault(bare(name), name) != name:
             raise failure(
@@ -96,7 +96,7 @@ def mismatch(heading: str, missing: Collection[str], unexpected: Collection[str]
 def _hint(missing: Collection[str], unexpected: Collection[str]) -> str:
     """Returns which prefixes make names differ; empty if none do."""
     wanted = {bare(name): name for name in missing}
-    told: Dict[str, None] = {}
+    told: dict[str, None] = {}
     for name in unexpected:
         other = wanted.get(bare(name))
         if other is None:

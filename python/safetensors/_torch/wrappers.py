@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple, Optional, Type
+from typing import Any, NamedTuple
 
 from ._module import torch
 
@@ -14,7 +14,7 @@ class Wrapper(NamedTuple):
     kind: str
     """Completes `tensor x is ...`."""
     advice: str
-    error: Type[Exception] = RuntimeError
+    error: type[Exception] = RuntimeError
     """What upstream raises for it."""
 
 
@@ -79,7 +79,7 @@ def address_of(tensor: torch.Tensor) -> int:
         return 0
 
 
-def wrapper_of(tensor: torch.Tensor) -> Optional[Wrapper]:
+def wrapper_of(tensor: torch.Tensor) -> Wrapper | None:
     """Returns what a tensor is if its own memory does not hold its elements; None for others.
 
     Subclasses that only change functions (`__torch_function__`), such as parameters and images, are

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from typing import Any, Callable, List, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def agree(plugin: str, known: Mapping[Callable[..., Any], str]) -> bool:
 
 def parameters(function: Callable[..., Any]) -> str:
     """Returns the names of a function's parameters, such as "a, b=, *, c=": "=" has a default."""
-    words: List[str] = []
+    words: list[str] = []
     for each in inspect.signature(function).parameters.values():
         stars = "*" * (each.kind is each.VAR_POSITIONAL) + "**" * (each.kind is each.VAR_KEYWORD)
         if each.kind is each.KEYWORD_ONLY and not any(word[0] == "*" for word in words):

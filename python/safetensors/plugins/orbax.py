@@ -15,7 +15,8 @@ The folder `checkpoint/model` holds the files, as `safetensors.jax.load_files` t
 
 from __future__ import annotations
 
-from typing import Any, Awaitable, Dict, Mapping, NoReturn, Optional
+from collections.abc import Awaitable, Mapping
+from typing import Any, NoReturn
 
 __all__ = ["SafetensorsHandler"]
 
@@ -33,8 +34,8 @@ class SafetensorsHandler:
         )
 
     async def load(
-        self, directory: Any, abstract_checkpointable: Optional[Mapping[str, Any]] = None
-    ) -> Awaitable[Dict[str, Any]]:
+        self, directory: Any, abstract_checkpointable: Mapping[str, Any] | None = None
+    ) -> Awaitable[dict[str, Any]]:
         """Loads the arrays, and returns an awaitable of them by name.
 
         Nothing is left to the awaitable, because Orbax replaces its errors by one of its own.
@@ -55,12 +56,12 @@ class SafetensorsHandler:
             shardings = first_device()
         arrays = load_files(str(directory), shardings)
 
-        async def loaded() -> Dict[str, Any]:
+        async def loaded() -> dict[str, Any]:
             return arrays
 
         return loaded()
 
-    async def metadata(self, directory: Any) -> Dict[str, Any]:
+    async def metadata(self, directory: Any) -> dict[str, Any]:
         """Returns the arrays' `jax.ShapeDtypeStruct`s by name, without shardings."""
         import jax
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Callable, Iterator, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ._contracts import agree
 
@@ -55,11 +56,11 @@ def _register() -> None:
 
 
 def _iterate(
-    original: Callable[..., Iterator[Tuple[str, Any]]],
+    original: Callable[..., Iterator[tuple[str, Any]]],
     hf_weights_files: Sequence[str],
     *args: Any,
     **options: Any,
-) -> Iterator[Tuple[str, Any]]:
+) -> Iterator[tuple[str, Any]]:
     """Takes the place of both iterators, unless an option asks for one way of reading."""
     if args or any(options.get(name) for name in _READS):
         return original(hf_weights_files, *args, **options)

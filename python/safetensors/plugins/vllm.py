@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any
 
 from .._paths import is_url
 from ._contracts import agree
@@ -64,9 +65,9 @@ def _register() -> None:
 class _Options:
     """What the loader takes out of `model_loader_extra_config`."""
 
-    weights: Optional[str] = None
+    weights: str | None = None
     """A file, a folder or a URL instead of the weights that vLLM finds for the model."""
-    concurrency: Optional[int] = None
+    concurrency: int | None = None
     """Requests at once, for a URL."""
     budget_bytes: int = 1 << 30
     """The limit of bytes that are loaded and not yet copied to the model; not if distributed."""
@@ -94,7 +95,7 @@ def _is_main(source: Any, config: Any) -> bool:
     return config is None or source.model_or_path == config.model_config.model
 
 
-def _loader_class() -> Type[Any]:
+def _loader_class() -> type[Any]:
     import torch
     from vllm.config.vllm import get_current_vllm_config_or_none
     from vllm.distributed.parallel_state import get_tp_group
@@ -117,7 +118,7 @@ def _loader_class() -> Type[Any]:
             config.model_loader_extra_config = theirs
             super().__init__(config)
 
-        def _get_weights_iterator(self, source: Any) -> Generator[Tuple[str, Tensor], None, None]:
+        def _get_weights_iterator(self, source: Any) -> Generator[tuple[str, Tensor], None, None]:
             options = self._options
             config = get_current_vllm_config_or_none()
             is_torchao = self.load_config.safetensors_load_strategy == "torchao"

@@ -13,18 +13,8 @@ import contextlib
 import math
 import os
 import threading
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Union,
-)
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import _core
 from safetensors._digests import processors
@@ -52,15 +42,15 @@ def convert(
     dst: Path,
     *,
     dtype: str = "keep",
-    max_shard_size: Union[int, str, None] = None,
+    max_shard_size: int | str | None = None,
     threads: int = 0,
     fsync: bool = False,
     verify: bool = False,
-    progress: Optional[Progress] = None,
+    progress: Progress | None = None,
     force: bool = False,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
-) -> List[str]:
+    name: str | None = None,
+    variant: str | None = None,
+) -> list[str]:
     """Writes a model as plain safetensors: its quantised tensors are decoded.
 
     Memory stays below 640 MB for models of any size. The files appear when they are complete, or
@@ -130,7 +120,7 @@ def convert(
         return plan.notes
 
 
-def _added_up(progress: Optional[Progress], total: int) -> Optional[Advance]:
+def _added_up(progress: Progress | None, total: int) -> Advance | None:
     done = 0
 
     def advance(nbytes: int) -> None:
@@ -142,7 +132,7 @@ def _added_up(progress: Optional[Progress], total: int) -> Optional[Advance]:
     return advance
 
 
-def _refuse_other_model(plan: Plan, folder: str, most: Union[int, str]) -> None:
+def _refuse_other_model(plan: Plan, folder: str, most: int | str) -> None:
     """Raises SafetensorError if the folder has files of a model that would not be replaced."""
     from safetensors import _recovery, _split
     from safetensors._model_files import refuse_other_model
@@ -178,7 +168,7 @@ def write(plan: Plan, writer: "SafeWriter", names: Sequence[str], threads: int =
     for output, data in plan.stored(outputs):
         writer.open(output.name).write(data)
 
-    def make(buffers: List[Any]) -> Callable[[Unit], None]:
+    def make(buffers: list[Any]) -> Callable[[Unit], None]:
         def work(unit: Unit) -> None:
             values = buffers[0][: unit.nbytes]
             plan.decode(unit, values)
@@ -191,7 +181,7 @@ def write(plan: Plan, writer: "SafeWriter", names: Sequence[str], threads: int =
     _share(outputs, make, threads)
 
 
-def compare(plan: Plan, dst: Path, threads: int = 0, advance: Optional[Advance] = None) -> None:
+def compare(plan: Plan, dst: Path, threads: int = 0, advance: Advance | None = None) -> None:
     """Reads a model that was written, and compares its header and all bytes with the plan.
 
     Raises:
@@ -221,7 +211,7 @@ def compare(plan: Plan, dst: Path, threads: int = 0, advance: Optional[Advance] 
             )
         _compare_plain(plan, places, report)
 
-        def make(buffers: List[Any]) -> Callable[[Unit], None]:
+        def make(buffers: list[Any]) -> Callable[[Unit], None]:
             def work(unit: Unit) -> None:
                 values = buffers[0][: unit.nbytes]
                 plan.decode(unit, values)
@@ -236,7 +226,7 @@ def compare(plan: Plan, dst: Path, threads: int = 0, advance: Optional[Advance] 
         _share(plan.outputs, make, threads)
 
 
-def _compare_plain(plan: Plan, places: "Dict[str, _Place]", report: Advance) -> None:
+def _compare_plain(plan: Plan, places: "dict[str, _Place]", report: Advance) -> None:
     """Compares the tensors that were not decoded."""
 
     def compare_pieces(output: Output, read: Callable[[int, int], Any]) -> None:
@@ -283,8 +273,8 @@ class _Place(NamedTuple):
         return _core._read_range(self.handle, self.begin + begin, nbytes)
 
 
-def _places(handles: Sequence[_core.safe_open]) -> Dict[str, _Place]:
-    found: Dict[str, _Place] = {}
+def _places(handles: Sequence[_core.safe_open]) -> dict[str, _Place]:
+    found: dict[str, _Place] = {}
     for handle in handles:
         data = 8 + int.from_bytes(_core._read_range(handle, 0, 8), "little")
         for name in handle.offset_keys():
@@ -295,7 +285,7 @@ def _places(handles: Sequence[_core.safe_open]) -> Dict[str, _Place]:
 
 
 @contextlib.contextmanager
-def _opened(paths: Sequence[str]) -> Iterator[List[_core.safe_open]]:
+def _opened(paths: Sequence[str]) -> Iterator[list[_core.safe_open]]:
     """Yields handles that read files on request."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(_core.safe_open(path, "np", backend="pread")) for path in paths]
@@ -303,7 +293,7 @@ def _opened(paths: Sequence[str]) -> Iterator[List[_core.safe_open]]:
 
 def _share(
     outputs: Sequence[Output],
-    make: Callable[[List[Any]], Callable[[Unit], None]],
+    make: Callable[[list[Any]], Callable[[Unit], None]],
     threads: int,
 ) -> None:
     """Calls `make(buffers)` in each thread, and what it returned for the units of the outputs that

@@ -3,8 +3,9 @@
 import math
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
+from typing import Any
 
 from safetensors._companions import Companions
 from safetensors._errors import WeightsCode, failure_of
@@ -60,24 +61,24 @@ class Plan:
 
         self._src = os.fsdecode(src)
         self._choice = {"name": name, "variant": variant}
-        self._mapped: Optional[Weights] = None
+        self._mapped: Weights | None = None
         self.lock = threading.RLock()
-        self.overflow: Optional[WeightsError] = None
+        self.overflow: WeightsError | None = None
         """The error of a tensor whose values are too large, once they were counted."""
         self._wanted = DTYPES[dtype]
-        self.notes: List[str] = []
-        self.names: Dict[str, int] = {}
+        self.notes: list[str] = []
+        self.names: dict[str, int] = {}
         """How many tensors of a GGUF file get which names: "hf", "canonical" or "own"."""
-        self.left_out: Dict[str, List[str]] = {}
+        self.left_out: dict[str, list[str]] = {}
         """Tensors that the result lacks, by the reason."""
-        self.coded: List[str] = []
+        self.coded: list[str] = []
         """The quantised tensors, which are decoded."""
         try:
             self.weights = self._open(src)
         except WeightsError as error:
             raise _without_options(error) from None
         try:
-            self.outputs: List[Output] = []
+            self.outputs: list[Output] = []
             try:
                 self._find_outputs()
             except WeightsError as error:
@@ -90,7 +91,7 @@ class Plan:
             raise
 
     def _open(self, src: Path) -> Weights:
-        self._options: Dict[str, Any] = {
+        self._options: dict[str, Any] = {
             "layout": "hf", "bf16": "keep", "scales": "keep", **self._choice
         }  # fmt: skip
         try:
@@ -129,17 +130,17 @@ class Plan:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     @property
-    def specs(self) -> Dict[str, Tuple[str, Tuple[int, ...]]]:
+    def specs(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {each.name: (each.dtype, each.shape) for each in self.outputs}
 
-    def sizes(self) -> Dict[str, int]:
+    def sizes(self) -> dict[str, int]:
         """Returns the bytes of each output."""
         return nbytes_of([(name, *spec) for name, spec in self.specs.items()])
 
@@ -150,8 +151,8 @@ class Plan:
         names = None
         if self._renames and HfNames.is_known(weights):
             names = HfNames(weights)
-        left_out: List[str] = []
-        done: Set[str] = set()
+        left_out: list[str] = []
+        done: set[str] = set()
         counts = NameCounts()
         unmapped = set(weights.unmapped)
         for each in _gpt_oss.joined(weights._model, weights) if weights.scheme == "mxfp4" else []:
@@ -242,7 +243,7 @@ class Plan:
         is_code = not tensor.is_decoded and tensor.type_name not in _NO_CODES
         return tensor.storage != "raw" or is_code
 
-    def _type_of(self, tensor: WeightTensor) -> Tuple[str, str]:
+    def _type_of(self, tensor: WeightTensor) -> tuple[str, str]:
         """Returns the type of the result, and how it is made."""
         stored = tensor.type_name
         if self._is_coded(tensor):
@@ -283,7 +284,7 @@ class Plan:
             raise self.error("unsupported", tensor.name, "it is not decoded")
 
     def _refuse_twice(self) -> None:
-        seen: Set[str] = set()
+        seen: set[str] = set()
         for output in self.outputs:
             if output.name in seen:
                 raise self.error("duplicate", output.name, "two tensors would have this name")
@@ -325,9 +326,9 @@ class Plan:
             return
         model.dequantize(output.source, values, kind, output.row0 + unit.begin, unit.rows)
 
-    def stored(self, outputs: Sequence[Output]) -> Iterator[Tuple[Output, Any]]:
+    def stored(self, outputs: Sequence[Output]) -> Iterator[tuple[Output, Any]]:
         """Yields those outputs that are GGUF tensors which are not decoded, and their bytes."""
-        source: Optional[str] = None
+        source: str | None = None
         data: Any = None
         for output in outputs:
             if output.how != "stored":

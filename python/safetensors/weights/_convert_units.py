@@ -1,7 +1,8 @@
 """The tensors of a conversion's result, and the units in which they are decoded."""
 
 import math
-from typing import Iterator, NamedTuple, Optional, Tuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ._made import Fill
 
@@ -14,14 +15,14 @@ class Output(NamedTuple):
 
     name: str
     dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     source: str
     """The name by which the weight layer has it; empty if it is made of metadata."""
     row0: int
     """Its first row in the source."""
     how: str
     """ "decode", "copy" (a safetensors tensor, unchanged) or "stored" (a GGUF one)."""
-    fill: Optional[Fill] = None
+    fill: Fill | None = None
     """Decodes rows of a tensor that is made of others; `source` is one of them."""
     unit_values: int = UNIT_VALUES
     """Values of a unit, if rows are not longer."""

@@ -6,7 +6,8 @@
 The columns 0, 2, 4 ... of gate_up_proj are the rows of gate, and 1, 3, 5 ... those of up.
 """
 
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Set, Tuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from safetensors import _weights
 
@@ -17,12 +18,12 @@ class Joined(NamedTuple):
     """A tensor of transformers."""
 
     name: str
-    shape: Tuple[int, ...]
-    parts: Tuple[str, ...]
+    shape: tuple[int, ...]
+    parts: tuple[str, ...]
     """Names of the weight layer: gate and up, or one."""
 
 
-def joined(model: _weights.Model, names: Iterable[str]) -> List[Joined]:
+def joined(model: _weights.Model, names: Iterable[str]) -> list[Joined]:
     """Returns the tensors that experts in MXFP4 become."""
     found = []
     for name in names:
@@ -52,17 +53,17 @@ def _other(model: _weights.Model, gate: str) -> str:
     raise AssertionError(gate)  # the weight layer makes both of one tensor
 
 
-def parts_of(found: Iterable[Joined]) -> Set[str]:
+def parts_of(found: Iterable[Joined]) -> set[str]:
     return {part for each in found for part in each.parts}
 
 
 def fill_joined(
-    parts: Tuple[str, ...], shape: Tuple[int, ...], alternating: bool = True
+    parts: tuple[str, ...], shape: tuple[int, ...], alternating: bool = True
 ) -> Callable[[Any, int, int, Any, str], None]:
     """Returns a function that decodes rows of a joined tensor: of biases, or all of one expert.
     Columns of the parts alternate, or follow each other."""
     columns = shape[-1] // len(parts)
-    inner: Optional[int] = shape[1] if len(shape) == 3 else None
+    inner: int | None = shape[1] if len(shape) == 3 else None
 
     def fill(model: Any, first: int, count: int, values: Any, kind: str) -> None:
         import numpy

@@ -1,7 +1,8 @@
 """Names of Hugging Face for the canonical names of a GGUF file."""
 
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ._hf_tables import TABLES
 from ._model import Weights
@@ -33,7 +34,7 @@ class HfNames:
     def __init__(self, weights: Weights) -> None:
         """Requires: is_known(weights)."""
         self._table = TABLES[_table_of(weights)]
-        self.left: Set[str] = set()
+        self.left: set[str] = set()
         """Layers without names: those that predict further tokens are outside of `model` in some
         checkpoints."""
         architecture, tokenizer = weights.config.architecture, "tokenizer.ggml.model"
@@ -44,7 +45,7 @@ class HfNames:
         self._deepstack = sorted({int(match[1]) for match in found if match})
         """Layers whose output a merger takes: checkpoints number the mergers, and files have the
         number of the layer."""
-        self._cut: Set[str] = set()
+        self._cut: set[str] = set()
         """Tensors without names: the converter drops the first rows of RoBERTa's positions."""
         if architecture == "bert" and weights.metadata.get(tokenizer) != "bert":
             self._cut = {"position_embedding.weight"}
@@ -58,7 +59,7 @@ class HfNames:
         """Returns whether a checkpoint has no such tensor."""
         return canonical in _IN_CONFIG
 
-    def of(self, canonical: str) -> Optional[HfName]:
+    def of(self, canonical: str) -> HfName | None:
         """Returns the name of a tensor, or None if there is no rule for it."""
         adapter = _OF_ADAPTER.fullmatch(canonical)
         if adapter is not None:
@@ -83,7 +84,7 @@ class HfNames:
                     return _spelled(found, numbers[:count])
         return None
 
-    def _find(self, pattern: str) -> Optional[str]:
+    def _find(self, pattern: str) -> str | None:
         """Returns the name of a tensor, or of the only one of a module without a parameter."""
         module, _, param = pattern.rpartition(".")
         if param in (*_PARAMS, "scale"):
@@ -126,16 +127,16 @@ class NameCounts:
     """How many tensors of a GGUF file get which names."""
 
     def __init__(self) -> None:
-        self._counts: Dict[str, int] = dict.fromkeys(_KINDS, 0)
+        self._counts: dict[str, int] = dict.fromkeys(_KINDS, 0)
 
     def add(self, kind: str) -> None:
         self._counts[kind] += 1
 
     @property
-    def counts(self) -> Dict[str, int]:
+    def counts(self) -> dict[str, int]:
         return {kind: count for kind, count in self._counts.items() if count}
 
-    def notes(self, unknown: Optional[str]) -> List[str]:
+    def notes(self, unknown: str | None) -> list[str]:
         """Returns a line unless all names are Hugging Face's. `unknown` is an architecture whose
         names are not known."""
         counts = self.counts
@@ -161,7 +162,7 @@ def _spelled(name: str, numbers: Sequence[str]) -> HfName:
     return HfName(name.replace("#", "{}"), "#" in name)
 
 
-def place_of(canonical: str) -> Tuple[str, str]:
+def place_of(canonical: str) -> tuple[str, str]:
     """Returns the beginning of a name with its layer, and the rest."""
     match = _IN_LAYER.fullmatch(canonical)
     return ("", canonical) if match is None else (f"layers.{match[1]}.", match[2])

@@ -9,9 +9,7 @@ after a colon.
 
 # ruff: noqa: E501
 
-from typing import Dict
-
-TABLES: Dict[str, Dict[str, str]] = {
+TABLES: dict[str, dict[str, str]] = {
     "afmoe": {
         "#.attention.gate": "#.self_attn.gate_proj",
         "#.attention.k": "#.self_attn.k_proj",

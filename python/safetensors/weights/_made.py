@@ -4,7 +4,8 @@ import bisect
 import math
 import operator
 import re
-from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from safetensors._errors import failure_of
 from safetensors._weights import WeightsError
@@ -14,7 +15,7 @@ from ._model import Weights
 
 Fill = Callable[[Any, int, int, Any, str], None]
 """`fill(model, begin, rows, values, kind)` writes decoded rows as bytes."""
-Rows = Tuple[str, int, int]
+Rows = tuple[str, int, int]
 """The name of a tensor, its first row, and a number of rows."""
 
 
@@ -22,8 +23,8 @@ class Made(NamedTuple):
     """A tensor of the checkpoint that is made of tensors of the file."""
 
     name: str
-    shape: Tuple[int, ...]
-    sources: Tuple[str, ...]
+    shape: tuple[int, ...]
+    sources: tuple[str, ...]
     """None if it is made of metadata."""
     fill: Fill
     unit_values: int = 0
@@ -32,7 +33,7 @@ class Made(NamedTuple):
 
 def gathered(pieces: Sequence[Rows]) -> Fill:
     """Returns a function that puts rows of several tensors one after the other."""
-    ends: List[int] = []
+    ends: list[int] = []
     for _, _, rows in pieces:
         ends.append(rows + (ends[-1] if ends else 0))
 
@@ -101,7 +102,7 @@ def whole(source: str) -> Fill:
 
 
 def reordered(
-    weights: Weights, names: HfNames, name: str, pieces: Sequence[Tuple[int, int]]
+    weights: Weights, names: HfNames, name: str, pieces: Sequence[tuple[int, int]]
 ) -> Made:
     """Returns a weight or bias whose rows are in another order: each piece is a first row and a
     number of rows."""
@@ -166,7 +167,7 @@ def name_of(names: HfNames, canonical: str) -> str:
     return found.name
 
 
-def shape_of(weights: Weights, names: Sequence[str], axes: int) -> Tuple[int, ...]:
+def shape_of(weights: Weights, names: Sequence[str], axes: int) -> tuple[int, ...]:
     """Returns the shape that all of these tensors have. Raises WeightsError if it has not so many
     axes, or they differ."""
     for name in names:

@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any
 
 from safetensors import _weights
 from safetensors._pickling import NotPickled
@@ -48,8 +48,8 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
     _why_not_pickled = "its files are open in this process. Pass the path to open_weights there"
 
     def __init__(self, model: _weights.Model) -> None:
-        self._open: Optional[_weights.Model] = model
-        self._config: Optional[ModelConfig] = None
+        self._open: _weights.Model | None = model
+        self._config: ModelConfig | None = None
 
     @property
     def _model(self) -> _weights.Model:
@@ -63,9 +63,9 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
 
     def __exit__(
         self,
-        kind: Optional[type],
-        error: Optional[BaseException],
-        trace: Optional[types.TracebackType],
+        kind: type | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
     ) -> None:
         self.close()
 
@@ -86,7 +86,7 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
         return self._model.format
 
     @property
-    def files(self) -> List[str]:
+    def files(self) -> list[str]:
         """The paths of the files that hold the tensors."""
         return self._model.files
 
@@ -104,17 +104,17 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
         return Metadata(self._model)
 
     @property
-    def unmapped(self) -> List[str]:
+    def unmapped(self) -> list[str]:
         """Names in the files that no rule maps. Every method accepts them as names."""
         return self._model.unmapped
 
     @property
-    def extras(self) -> List[str]:
+    def extras(self) -> list[str]:
         """Names of scales of activations and caches, which are no weights, nor in `unmapped`."""
         return self._model.extras
 
     @property
-    def scheme(self) -> Optional[str]:
+    def scheme(self) -> str | None:
         """The quantisation scheme of most quantised tensors, such as "fp8"; None if there is none.
 
         See `WeightTensor.scheme`.
@@ -122,12 +122,12 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
         return self._model.scheme
 
     @property
-    def warnings(self) -> List[str]:
+    def warnings(self) -> list[str]:
         """Oddities of the model that are no reason to refuse it."""
         return self._model.warnings
 
     @property
-    def output_name(self) -> Optional[str]:
+    def output_name(self) -> str | None:
         """The name of the output tensor: "output.weight", else "token_embedding.weight".
 
         None if the model has neither.
@@ -161,7 +161,7 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
         """Returns the code of the effective type (docs/weights.md)."""
         return self._model.get_dtype(name)
 
-    def norm_weight_offset_of(self, name: str) -> Optional[float]:
+    def norm_weight_offset_of(self, name: str) -> float | None:
         """Returns the number to add to a stored norm weight before it is used; None if unknown.
 
         This is `config.norm_weight_offset`, with two exceptions: 0.0 for tensors that are not norm
@@ -205,11 +205,11 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
         """
         return array_of(self._model.fuse_weights(names))
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         """Returns the configuration table as plain values."""
         return self.config.as_dict()
 
-    def get_metadata_string(self, key: str) -> Optional[str]:
+    def get_metadata_string(self, key: str) -> str | None:
         """Returns a metadata value if it is a str, else None."""
         if key not in self.metadata:
             return None
@@ -220,7 +220,7 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
         """Drops the cached buffers. Arrays over them stay valid."""
         self._model.clear_cache()
 
-    def cache_stats(self) -> Dict[str, int]:
+    def cache_stats(self) -> dict[str, int]:
         """Returns the cache's "entries", "bytes", "hits", "misses" and "evictions"."""
         return self._model.cache_stats()
 
@@ -235,10 +235,10 @@ def open_weights(
     mmap: bool = True,
     strict_index: bool = True,
     allow_gaps: bool = False,
-    cache_bytes: Optional[int] = None,
-    quant: Optional[QuantParams] = None,
-    name: Optional[str] = None,
-    variant: Optional[str] = None,
+    cache_bytes: int | None = None,
+    quant: QuantParams | None = None,
+    name: str | None = None,
+    variant: str | None = None,
 ) -> Weights:
     """Opens a model. Reads and checks headers and configuration, and reads no tensor data.
 

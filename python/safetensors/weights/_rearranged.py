@@ -5,7 +5,8 @@ tensors for its kernels. Each rule here makes the checkpoint's tensors of those 
 """
 
 import math
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ._gpt_oss import fill_joined
 from ._hf_names import HfNames
@@ -36,7 +37,7 @@ def is_rearranged(architecture: str) -> bool:
     return architecture in _RULES
 
 
-def made_of(weights: Weights, names: HfNames) -> List[Made]:
+def made_of(weights: Weights, names: HfNames) -> list[Made]:
     """Returns what has to be made of a model that is open with its own layout."""
     rules = _RULES.get(weights.config.architecture or "", ())
     return [made for rule in rules for made in rule(weights, names)]
@@ -273,12 +274,12 @@ def _towers(weights: Weights, names: HfNames) -> Iterator[Made]:
         yield Made(name_of(names, norm), shape_of(weights, [norm], 1), (norm,), fill)
 
 
-_SSM_HYBRID: Tuple[Rule, ...] = (state_space, _interleaved)
-_GRANITE_EXPERTS: Tuple[Rule, ...] = (
+_SSM_HYBRID: tuple[Rule, ...] = (state_space, _interleaved)
+_GRANITE_EXPERTS: tuple[Rule, ...] = (
     _concatenated("ffn.experts"),
     _concatenated("ffn.shared_expert"),
 )
-_RULES: Dict[str, Tuple[Rule, ...]] = {
+_RULES: dict[str, tuple[Rule, ...]] = {
     "apertus": (_xielu,),
     "bloom": (_grouped_qkv,),
     "clip": (_towers,),

@@ -2,7 +2,8 @@
 
 import math
 import operator
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from ._hf_names import HfNames
 from ._made import (
@@ -95,7 +96,7 @@ def qwen3_next(weights: Weights, names: HfNames) -> Iterator[Made]:
         qkv, gate = (f"{start}attention.{part}.weight" for part in ("qkv", "gate"))
         k0, v0 = heads.keys * heads.key_length, 2 * heads.keys * heads.key_length
         length = heads.values // heads.keys * heads.value_length
-        pieces: List[Rows] = []
+        pieces: list[Rows] = []
         for head in range(heads.keys):
             pieces.append((qkv, head * heads.key_length, heads.key_length))
             pieces.append((qkv, k0 + head * heads.key_length, heads.key_length))
@@ -120,11 +121,11 @@ def qwen35(weights: Weights, names: HfNames) -> Iterator[Made]:
         order = [heads.stored(head) for head in range(heads.values)]
         length = heads.value_length
 
-        def in_order(name: str, first: int, size: int, order: List[int] = order) -> List[Rows]:
+        def in_order(name: str, first: int, size: int, order: list[int] = order) -> list[Rows]:
             return [(name, first + head * size, size) for head in order]
 
         v0 = 2 * heads.keys * heads.key_length
-        tables: Dict[str, List[Rows]] = {}
+        tables: dict[str, list[Rows]] = {}
         for name in (f"{start}attention.qkv.weight", f"{start}ssm.conv1d.weight"):
             tables[name] = [(name, 0, v0), *in_order(name, v0, length)]
         gate = f"{start}attention.gate.weight"

@@ -1,7 +1,8 @@
 """Shares work among threads."""
 
 import threading
-from typing import Callable, Iterator, List, Optional, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 Item = TypeVar("Item")
 
@@ -16,9 +17,9 @@ def share(
     work, and is raised when all threads have ended.
     """
     lock = threading.Lock()
-    errors: List[BaseException] = []
+    errors: list[BaseException] = []
 
-    def taken() -> Optional[Item]:
+    def taken() -> Item | None:
         with lock:
             return None if errors else next(items, None)
 

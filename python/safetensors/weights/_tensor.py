@@ -1,8 +1,10 @@
 """One tensor of a model: packed bytes, and decoded values."""
 
+from __future__ import annotations
+
 import math
 import operator
-from typing import TYPE_CHECKING, Any, Dict, Optional, SupportsIndex, Tuple, Union
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from safetensors import _weights
 from safetensors._pickling import NotPickled
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from safetensors._torch._module import torch
 
-Rows = Optional[Union[slice, SupportsIndex]]
+Rows = slice | SupportsIndex | None
 
 
 class WeightTensor(NotPickled):
@@ -49,11 +51,11 @@ class WeightTensor(NotPickled):
         self._model = model
         self.name: str = described[0]  #: canonical, or the source's if no rule maps it
         self.source: str = described[1]  #: the name in the file
-        self.shape: Tuple[int, ...] = described[2]  #: in values, not bytes; the slowest axis first
+        self.shape: tuple[int, ...] = described[2]  #: in values, not bytes; the slowest axis first
         self.storage: str = described[3]  #: "raw", "mlx_pack", "ggml_block", "scheme"
         self.code: int = described[4]  #: effective type: docs/weights.md
         self.type_name: str = described[5]  #: such as "mlx_q4", "Q4_K" or "F16"
-        self.quant: Optional[QuantParams] = (
+        self.quant: QuantParams | None = (
             None if described[6] is None else QuantParams(*described[6])
         )
         self.nbytes: int = described[7]  #: in the file, with the parts of a pack or scheme
@@ -61,8 +63,8 @@ class WeightTensor(NotPickled):
         #: False for the codes of a quantisation scheme that is not decoded
         self.is_decoded: bool = described[9]
         #: the quantisation scheme, such as "fp8", where `storage` is "scheme"; else None
-        self.scheme: Optional[str] = described[10]
-        self.scheme_params: Optional[SchemeParams] = (
+        self.scheme: str | None = described[10]
+        self.scheme_params: SchemeParams | None = (
             None if described[11] is None else SchemeParams(*described[11])
         )
 
@@ -77,11 +79,11 @@ class WeightTensor(NotPickled):
     def __repr__(self) -> str:
         return f"<WeightTensor {self.name} {self.type_name} {list(self.shape)}>"
 
-    def packed(self, *, aligned: bool = False) -> "numpy.typing.NDArray[numpy.uint8]":
+    def packed(self, *, aligned: bool = False) -> numpy.typing.NDArray[numpy.uint8]:
         """Returns the bytes for a kernel, read-only; see `Weights.get_tensor`."""
         return as_aligned(array_of(self._model.get_tensor(self.name)), aligned)
 
-    def sections(self, *, aligned: bool = False) -> Tuple["numpy.typing.NDArray[Any]", ...]:
+    def sections(self, *, aligned: bool = False) -> tuple[numpy.typing.NDArray[Any], ...]:
         """Returns the parts of an MLX pack as read-only views; for other tensors, their bytes.
 
         For a tensor of a scheme, returns its `parts()`, without the names, in one buffer.
@@ -126,7 +128,7 @@ class WeightTensor(NotPickled):
         )
         return tuple(as_aligned(part, aligned) for part in parts)
 
-    def parts(self) -> "Dict[str, numpy.typing.NDArray[Any]]":
+    def parts(self) -> dict[str, numpy.typing.NDArray[Any]]:
         """Returns the tensors of the file that make up this one, as stored, by role.
 
         Arrays are read-only views of the file, or newly read. A role is the last component of the
@@ -140,7 +142,7 @@ class WeightTensor(NotPickled):
             arrays[role] = _typed(data, stored_as, shape)
         return arrays
 
-    def _rows(self, rows: Rows) -> Tuple[int, int, Tuple[int, ...]]:
+    def _rows(self, rows: Rows) -> tuple[int, int, tuple[int, ...]]:
         """Returns the first row, the number of rows (-1: all), and the shape of the result."""
         if rows is None:
             return 0, -1, self.shape
@@ -161,7 +163,7 @@ class WeightTensor(NotPickled):
             raise IndexError(f"row {index} of {self.name}, which has {count}")
         return first, 1, self.shape[-1:]
 
-    def _codes(self, stored: str) -> "numpy.typing.NDArray[Any]":
+    def _codes(self, stored: str) -> numpy.typing.NDArray[Any]:
         """Returns a view of the stored integers as a matrix: the last axis is a row."""
         import numpy
 
@@ -170,9 +172,7 @@ class WeightTensor(NotPickled):
         count = math.prod(self.shape[:-1])
         return flat.reshape(count, flat.size // max(count, 1))
 
-    def __array__(
-        self, dtype: Any = None, copy: Optional[bool] = None
-    ) -> "numpy.typing.NDArray[Any]":
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.typing.NDArray[Any]:
         """Decodes the values for `numpy.asarray` and functions that call it, as numpy() does.
 
         Raises:
@@ -188,8 +188,8 @@ class WeightTensor(NotPickled):
         self,
         dtype: Any = None,
         rows: Rows = None,
-        out: Optional["numpy.typing.NDArray[Any]"] = None,
-    ) -> "numpy.typing.NDArray[Any]":
+        out: numpy.typing.NDArray[Any] | None = None,
+    ) -> numpy.typing.NDArray[Any]:
         """Returns the decoded values.
 
         Args:
@@ -234,10 +234,10 @@ class WeightTensor(NotPickled):
 
     def torch(
         self,
-        dtype: Optional["torch.dtype"] = None,
+        dtype: torch.dtype | None = None,
         rows: Rows = None,
         device: Any = None,
-    ) -> "torch.Tensor":
+    ) -> torch.Tensor:
         """Returns the decoded values as a torch tensor that owns its memory.
 
         Args:
@@ -258,7 +258,7 @@ class WeightTensor(NotPickled):
         return tensor if device is None else tensor.to(device)
 
 
-def array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
+def array_of(buffer: _weights.Buffer) -> numpy.typing.NDArray[numpy.uint8]:
     """Returns the bytes as a read-only array, which keeps the buffer alive."""
     import numpy
 
@@ -266,8 +266,8 @@ def array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
 
 
 def _typed(
-    data: "numpy.typing.NDArray[numpy.uint8]", kind: str, *shapes: Tuple[int, ...]
-) -> "numpy.typing.NDArray[Any]":
+    data: numpy.typing.NDArray[numpy.uint8], kind: str, *shapes: tuple[int, ...]
+) -> numpy.typing.NDArray[Any]:
     """Returns the bytes as an array of a type of safetensors, in the first shape that fits."""
     import numpy
 
@@ -278,7 +278,7 @@ def _typed(
     return values.reshape(next(shape for shape in shapes if math.prod(shape) == values.size))
 
 
-def as_aligned(array: "numpy.typing.NDArray[Any]", wanted: bool) -> "numpy.typing.NDArray[Any]":
+def as_aligned(array: numpy.typing.NDArray[Any], wanted: bool) -> numpy.typing.NDArray[Any]:
     """Returns the array, or a copy at a multiple of 64 bytes if `wanted` and it is not at one."""
     import numpy
 
@@ -340,7 +340,7 @@ def _numpy_dtype(dtype: Any) -> Any:
     return kind
 
 
-def _room(array: "numpy.typing.NDArray[Any]") -> Any:
+def _room(array: numpy.typing.NDArray[Any]) -> Any:
     """Returns the bytes of an array in C order, because bfloat16 arrays export no buffer."""
     import numpy
 

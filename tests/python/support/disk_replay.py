@@ -9,7 +9,7 @@ import codecs
 import os
 import pathlib
 import re
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from support import children
 
@@ -23,8 +23,8 @@ _AT = re.compile(r'(?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"((?:[^"\\]|\\.)*)"')
 class Change(NamedTuple):
     """A change of names: without `target`, `path` is removed; without `path`, `target` is made."""
 
-    path: Optional[str]
-    target: Optional[str]
+    path: str | None
+    target: str | None
     file: int
     """Which file it is, or -1 for a folder."""
 

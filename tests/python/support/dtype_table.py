@@ -1,7 +1,7 @@
 """The dtypes of the format and what each framework calls them."""
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 
 class Dtype(NamedTuple):
@@ -9,8 +9,8 @@ class Dtype(NamedTuple):
 
     name: str  # in a header
     bits: int
-    spec: Optional[str]  # TensorSpec's word for it, which is also PyTorch's name
-    numpy: Optional[str]  # NumPy's own name, or ml_dtypes' one
+    spec: str | None  # TensorSpec's word for it, which is also PyTorch's name
+    numpy: str | None  # NumPy's own name, or ml_dtypes' one
     needs_ml_dtypes: bool = False
 
     def nbytes(self, shape):

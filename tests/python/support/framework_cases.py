@@ -6,7 +6,8 @@ The test file of a framework derives its class from Cases and sets its kit.
 import gc
 import importlib
 import sys
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest

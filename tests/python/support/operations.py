@@ -6,7 +6,7 @@ upstream_server.py on upstream's: both are imported as `safetensors`.
 
 import ctypes
 import re
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from support import dtype_table
 from support.file_builder import Raw
@@ -18,14 +18,14 @@ class Failure(NamedTuple):
     kind: str
     bases: tuple
     text: str
-    errno: Optional[int]
+    errno: int | None
 
 
 class Outcome(NamedTuple):
     """What an operation returned or raised."""
 
     value: Any
-    failure: Optional[Failure]
+    failure: Failure | None
 
     @property
     def ok(self):
