@@ -16,8 +16,8 @@ from ._typing import Path
 
 _CONFIG = "config.json"
 _QUANTISATION = ("quantization", "quantization_config")
-_MOST_NBYTES = 64 << 20
-_MOST_NAMES = 10
+_MAX_NBYTES = 64 << 20
+_MAX_NAMES = 10
 """How many files an error names."""
 
 
@@ -86,9 +86,9 @@ class Companions:
             return False
         if not stat.S_ISREG(found.st_mode):
             return False
-        if found.st_size > _MOST_NBYTES:
+        if found.st_size > _MAX_NBYTES:
             self.notes.append(
-                f"`{name}` is left out: it has {found.st_size:,} bytes, more than {_MOST_NBYTES:,}"
+                f"`{name}` is left out: it has {found.st_size:,} bytes, more than {_MAX_NBYTES:,}"
             )
             return False
         return True
@@ -115,9 +115,9 @@ class Companions:
         found = [path for path in paths if os.path.lexists(path)]
         if not found:
             return
-        said = ", ".join(found[:_MOST_NAMES])
-        if len(found) > _MOST_NAMES:
-            said += f" and {len(found) - _MOST_NAMES:,} more"
+        said = ", ".join(found[:_MAX_NAMES])
+        if len(found) > _MAX_NAMES:
+            said += f" and {len(found) - _MAX_NAMES:,} more"
         one = len(found) == 1
         raise self._error(
             f"{said} {'exists' if one else 'exist'}; {option} replaces {'it' if one else 'them'}",
@@ -137,9 +137,9 @@ class Companions:
                 raise self._error(f"{path} is not a regular file any more", path)
             if not self._is_inside(_place_of(file.fileno(), path)):
                 raise self._error(f"{path} became a link to a file outside of the folder", path)
-            data = file.read(_MOST_NBYTES + 1)
-        if len(data) > _MOST_NBYTES:
-            raise self._error(f"{path}: grew to more than {_MOST_NBYTES:,} bytes", path)
+            data = file.read(_MAX_NBYTES + 1)
+        if len(data) > _MAX_NBYTES:
+            raise self._error(f"{path}: grew to more than {_MAX_NBYTES:,} bytes", path)
         return data
 
 

@@ -18,9 +18,9 @@ from ._paths import open_at_once
 from ._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 256 << 10
-_MOST_HEADER_NBYTES = 100_000_000
+_MAX_HEADER_NBYTES = 100_000_000
 """Bytes that are read at a time: they stay in the processor's cache until they are hashed."""
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 _WORTH_THREADS = 8 << 20
 
 Advance = Callable[[int], object]
@@ -120,7 +120,7 @@ class Tasks:
 
         self._tasks.append((nbytes, work))
 
-    def run(self, threads: int = _MOST_THREADS) -> None:
+    def run(self, threads: int = _MAX_THREADS) -> None:
         """Blocks until all digests are computed. Raises the error of the first task that failed."""
         self._tasks.sort(key=lambda task: -task[0])
         threads = min(threads, len(self._tasks), processors())
@@ -179,7 +179,7 @@ class OpenFile:
             self.nbytes = status.st_size
             self.version = version_of(status)
             begin = 8 + int.from_bytes(self._read_some(0, 8), "little")
-            if begin > min(self.nbytes, 8 + _MOST_HEADER_NBYTES):
+            if begin > min(self.nbytes, 8 + _MAX_HEADER_NBYTES):
                 self._open()  # raises
             self.start = self.read(0, begin)
         except BaseException:

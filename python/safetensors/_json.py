@@ -16,10 +16,10 @@ from typing import Any
 
 from ._errors import failure
 
-MOST_NBYTES = 100_000_000
+MAX_NBYTES = 100_000_000
 """The limit for headers, which the core has, too."""
-MOST_NESTED = 127
-MOST_DIGITS = 1000
+MAX_NESTED = 127
+MAX_DIGITS = 1000
 """Python converts the digits of an integer in quadratic time."""
 
 # What a text, its copies and its values may take.
@@ -81,8 +81,8 @@ def loads(
         raise error(f"{name}: the JSON {why}")
 
     nbytes = len(text)
-    if nbytes > MOST_NBYTES:
-        refuse(f"has {nbytes:,} bytes; the limit is {MOST_NBYTES:,}")
+    if nbytes > MAX_NBYTES:
+        refuse(f"has {nbytes:,} bytes; the limit is {MAX_NBYTES:,}")
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
     needed = most_memory(text, nbytes)
@@ -98,8 +98,8 @@ def loads(
         return found
 
     def integer(digits: str) -> int:
-        if len(digits) > MOST_DIGITS:
-            refuse(f"has an integer of {len(digits):,} digits; the limit is {MOST_DIGITS:,}")
+        if len(digits) > MAX_DIGITS:
+            refuse(f"has an integer of {len(digits):,} digits; the limit is {MAX_DIGITS:,}")
         return int(digits)
 
     return json.loads(text, object_pairs_hook=object_of or unique, parse_int=integer)
@@ -132,13 +132,13 @@ def most_memory(text: str, nbytes: int) -> int:
 
 
 def _check_depth(text: str, refuse: Callable[[str], Any]) -> None:
-    if text.count("[") + text.count("{") <= MOST_NESTED:
+    if text.count("[") + text.count("{") <= MAX_NESTED:
         return
     depth = 0
     for bracket in brackets(text):
         depth += 1 if bracket[0] in "[{" else -1
-        if depth > MOST_NESTED:
-            refuse(f"is nested deeper than {MOST_NESTED} levels")
+        if depth > MAX_NESTED:
+            refuse(f"is nested deeper than {MAX_NESTED} levels")
 
 
 def _check_surrogates(text: str, has_file_names: bool, refuse: Callable[[str], Any]) -> None:

@@ -17,8 +17,8 @@ from ._errors import failure
 from ._paths import visible
 from ._warn import warn
 
-_MOST_SHOWN = 8
-_MOST_SUBFOLDERS = 1000
+_MAX_SHOWN = 8
+_MAX_SUBFOLDERS = 1000
 INDEX_SUFFIX = ".safetensors.index.json"
 SUFFIX = ".safetensors"
 
@@ -174,8 +174,8 @@ def models_below(directory: str) -> str:
     if not os.path.isdir(directory):
         return ""
     paths = [os.path.join(directory, name) for name in visible(os.listdir(directory))]
-    found = [path for path in paths[:_MOST_SUBFOLDERS] if os.path.isdir(path) and has_files(path)]
-    shown = ", ".join(found[:_MOST_SHOWN]) + (", ..." if len(found) > _MOST_SHOWN else "")
+    found = [path for path in paths[:_MAX_SUBFOLDERS] if os.path.isdir(path) and has_files(path)]
+    shown = ", ".join(found[:_MAX_SHOWN]) + (", ..." if len(found) > _MAX_SHOWN else "")
     return f"these folders have some: {shown}" if found else ""
 
 

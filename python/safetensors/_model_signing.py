@@ -22,11 +22,11 @@ from sigstore.errors import VerificationError
 from ._errors import failure
 from ._paths import open_at_once
 
-_MOST_NBYTES = 100_000_000
+_MAX_NBYTES = 100_000_000
 """Of the signature of a folder, which has the digest of each file in it."""
-_MOST_NBYTES_OF_FILE = 1_000_000
+_MAX_NBYTES_OF_FILE = 1_000_000
 """Of the signature of a file, which has one digest. Real ones take 1 to 10 KB."""
-_MOST_ENTRIES = 10_000
+_MAX_ENTRIES = 10_000
 """Lists, objects and their entries. Real signatures have some dozens, however many files they sign:
 the digests are one text in base64, which is parsed after it has been verified."""
 _SHARD = re.compile(r":[0-9]+:[0-9]+$")
@@ -134,7 +134,7 @@ def verify(
     allow_symlinks: bool = False,
 ) -> Verdict:
     """Compares a file, or all files of a folder but the ignored ones, with their signature."""
-    most = _MOST_NBYTES if os.path.isdir(path) else _MOST_NBYTES_OF_FILE
+    most = _MAX_NBYTES if os.path.isdir(path) else _MAX_NBYTES_OF_FILE
     os.stat(path)
     files = _Tree(path, [*ignored, signature], allow_symlinks)
     return _verify(config, path, _read(signature, most), files)
@@ -142,7 +142,7 @@ def verify(
 
 def verify_bytes(config: verifying.Config, data: bytes, path: str, signature: str) -> Verdict:
     """Compares the bytes of the file `path`, which is not read again, with its signature."""
-    return _verify(config, path, _read(signature, _MOST_NBYTES_OF_FILE), _Bytes(data))
+    return _verify(config, path, _read(signature, _MAX_NBYTES_OF_FILE), _Bytes(data))
 
 
 class _Differ(Exception):
@@ -255,11 +255,11 @@ def _read(signature: str, most_nbytes: int) -> bytes:
             path=signature,
         )
     entries = _count_entries(data)
-    if entries > _MOST_ENTRIES:
+    if entries > _MAX_ENTRIES:
         raise failure(
             "damaged",
             f"{signature}: it has {entries:,} brackets and commas, a signature at most "
-            f"{_MOST_ENTRIES:,}",
+            f"{_MAX_ENTRIES:,}",
             path=signature,
         )
     return data

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_MOST = 3
-_MOST_NAMES = 20_000
-_MOST_CHARS = 200
+_MAX = 3
+_MAX_NAMES = 20_000
+_MAX_CHARS = 200
 _LIKE = 0.6
 TO_ZEROS = str.maketrans(dict.fromkeys("0123456789", "0"))
 
@@ -29,16 +29,16 @@ def suggestions(name: object, known: Iterable[str], *, like: float = _LIKE) -> s
     digits = _digits_of(name)
     for each in known:
         if _is_part(name, each) or _is_part(each, name):
-            return f"; did you mean `{each[:_MOST_CHARS]}`?"
+            return f"; did you mean `{each[:_MAX_CHARS]}`?"
         form = each.translate(TO_ZEROS)
         if form not in shown or _digits_of(each) == digits:
             shown[form] = each
-    if len(name) > _MOST_CHARS or len(shown) > _MOST_NAMES:
+    if len(name) > _MAX_CHARS or len(shown) > _MAX_NAMES:
         return ""
     import difflib  # which only a mistake needs
 
-    near = difflib.get_close_matches(name.translate(TO_ZEROS), shown, _MOST, like)
-    found = [f"`{shown[each][:_MOST_CHARS]}`" for each in near]
+    near = difflib.get_close_matches(name.translate(TO_ZEROS), shown, _MAX, like)
+    found = [f"`{shown[each][:_MAX_CHARS]}`" for each in near]
     if not found:
         return ""
     *others, last = found

@@ -37,8 +37,8 @@ SWITCH, SUMS = "switch", "sums"
 NAME = "name"
 """The key of a switch that has the name of the model, if the folder's name has a part of it."""
 _PART = re.compile(r"[0-9]{5}")
-_MOST_NBYTES = 64 << 20
-_MOST_INDEX_NBYTES = 100_000_000
+_MAX_NBYTES = 64 << 20
+_MAX_INDEX_NBYTES = 100_000_000
 
 Identity = list[int]
 """Size, time of the last change and inode: those of another file differ."""
@@ -159,7 +159,7 @@ def old_files(folder: Folder, name: str) -> dict[str, Identity]:
     """
     index = _split.index_name(name)
     files = [index, *_split.file_names(name, 1)]
-    data = read_whole(folder, index, _MOST_INDEX_NBYTES)
+    data = read_whole(folder, index, _MAX_INDEX_NBYTES)
     if data is not None:
         by_file, _ = _core._parse_index(data, os.path.join(folder.path, index))
         files += [file for file in by_file if _split.is_shard_name(name, file)]
@@ -184,8 +184,8 @@ def _recover_save(folder: Folder, left: Left) -> str:
         return BACK
     try:
         nbytes = os.fstat(fd).st_size
-        if nbytes > _MOST_NBYTES:
-            refuse(path, f"it has {nbytes:,} bytes, more than {_MOST_NBYTES:,}")
+        if nbytes > _MAX_NBYTES:
+            refuse(path, f"it has {nbytes:,} bytes, more than {_MAX_NBYTES:,}")
         try:
             is_locked = lock(fd)
         except OSError as error:
@@ -216,7 +216,7 @@ def _parse(data: bytes, stem: str, path: str) -> tuple[str, Content | None]:
     if not isinstance(name, str) or "\0" in name or _core._own_stem(name) != stem:
         refuse(path, f"it is about {str(name)[:100]!r}, and its folder about {stem!r}")
     shards, old = found["shards"], found["old"]
-    if type(shards) is not int or not 1 <= shards <= _split.MOST_SHARDS:
+    if type(shards) is not int or not 1 <= shards <= _split.MAX_SHARDS:
         refuse(path, f"it has a bad number of shards: {str(shards)[:100]}")
     if not isinstance(old, dict):
         refuse(path, "its list of old files is not an object")
@@ -360,7 +360,7 @@ def identities(folder: Folder, files: Collection[str]) -> dict[str, Identity]:
 
 def _read(fd: int) -> bytes:
     with open(fd, "rb", closefd=False) as file:
-        return file.read(_MOST_NBYTES + 1)
+        return file.read(_MAX_NBYTES + 1)
 
 
 def remove_sums(folder: Folder, name: str) -> None:

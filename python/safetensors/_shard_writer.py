@@ -12,7 +12,7 @@ from ._core import SafetensorError, safe_open
 from ._errors import failure
 from ._model_files import ModelFiles
 from ._specs import Row, nbytes_of
-from ._split import MOST_SHARDS, Split, parse_size, split
+from ._split import MAX_SHARDS, Split, parse_size, split
 from ._typing import Buffer, Path, Progress, SumsOption
 from ._writer_state import closed_error, own_call_error, still_writing_error
 
@@ -117,9 +117,9 @@ class ShardWriter:
         with self._within():
             shard = self._shards[-1] if self._shards else None
             if shard is None or (shard.rows and shard.nbytes + nbytes > self._most):
-                if len(self._shards) == MOST_SHARDS:
+                if len(self._shards) == MAX_SHARDS:
                     raise ValueError(
-                        f"a model may have {MOST_SHARDS:,} shards, and tensor `{name}` "
+                        f"a model may have {MAX_SHARDS:,} shards, and tensor `{name}` "
                         "would begin another one: max_shard_size is too small"
                     )
                 if shard is not None:

@@ -18,9 +18,9 @@ _COMPANIONS = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
 _LICENCES = ("LICENSE", "LICENCE", "NOTICE", "USE_POLICY")
 _OF_OTHER_FILES = (_INDEX, SUMS)
 _OF_QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-MOST_NAME_NBYTES = 228
+MAX_NAME_NBYTES = 228
 """File names may have 255 bytes, of which the end of a shard has 27."""
-MOST_SHARDS = 99_999
+MAX_SHARDS = 99_999
 _PLAIN = re.compile(r"[^./\\\0][^/\\\0]*")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([KMGT])(I?))?B?")
 
@@ -82,15 +82,15 @@ def split(sizes: Mapping[str, int], max_shard_size: int | str) -> Split:
         room -= nbytes
     if current or not shards:
         shards.append(current)
-    if len(shards) > MOST_SHARDS:
+    if len(shards) > MAX_SHARDS:
         raise ValueError(
             f"max_shard_size={max_shard_size!r} makes {len(shards):,} shards; a model may have "
-            f"{MOST_SHARDS:,}"
+            f"{MAX_SHARDS:,}"
         )
     return Split(shards, sum(sizes.values()))
 
 
-def check_name(name: str, most: int = MOST_NAME_NBYTES) -> None:
+def check_name(name: str, most: int = MAX_NAME_NBYTES) -> None:
     """Raises ValueError unless files may be named after this model name of at most `most` bytes."""
     if _PLAIN.fullmatch(name) is None:
         raise ValueError(
@@ -124,7 +124,7 @@ def is_shard_name(name: str, file: str) -> bool:
     if parsed is None or parsed[0] not in ("shard", "rank"):
         return False
     number, total = parsed[3:]
-    return total <= MOST_SHARDS and file == _shard_name(name, number, total)
+    return total <= MAX_SHARDS and file == _shard_name(name, number, total)
 
 
 def _shard_name(name: str, number: int, total: int) -> str:

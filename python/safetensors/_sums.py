@@ -21,7 +21,7 @@ BLOCK_SIZE = 4 << 20
 SUFFIX = ".sums.json"
 OF_FOLDER = "model" + SUFFIX
 """The name of the sums of all files of a folder."""
-_MOST_NBYTES = 100_000_000
+_MAX_NBYTES = 100_000_000
 _NAME_STEP = 1 << 16
 
 Digests = dict[str, str]
@@ -114,7 +114,7 @@ def read(path: str) -> Sums:
     if not os.path.isfile(path):
         raise absent(path)
     with open(path, "rb", opener=open_at_once) as file:
-        return parse(file.read(_MOST_NBYTES + 1), path)
+        return parse(file.read(_MAX_NBYTES + 1), path)
 
 
 def absent(path: str) -> SafetensorError:

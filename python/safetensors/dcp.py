@@ -109,7 +109,7 @@ class StorageWriter(_Base):
         Raises:
             ValueError: `name` or `max_shard_size` is not valid.
         """
-        check_name(name, rank_files.MOST_NAME_NBYTES)
+        check_name(name, rank_files.MAX_NAME_NBYTES)
         parse_size(max_shard_size)
         refuse_url(path)
         self._folder = os.path.abspath(os.fsdecode(path))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Signed"]
 
-_MOST_NBYTES = 100_000_000
+_MAX_NBYTES = 100_000_000
 
 
 class Signed:
@@ -85,7 +85,7 @@ class Signed:
         if not os.path.isfile(path):
             raise _sums.absent(path)
         with open(path, "rb", opener=open_at_once) as file:
-            data = file.read(_MOST_NBYTES + 1)
+            data = file.read(_MAX_NBYTES + 1)
         signature = self._signature or _signature_of(path)
         problem = package.verify_bytes(verifier, data, path, signature).problem
         if problem:

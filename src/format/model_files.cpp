@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 2> kUsualNames = {"model", "diffusion_pyt
 // Names that have variants even where the plain file is absent.
 constexpr std::array<std::string_view, 3> kNamesWithVariants = {"model", "diffusion_pytorch_model",
                                                                 "pytorch_model"};
-constexpr std::size_t kMostListed = 4;
+constexpr std::size_t kMaxListed = 4;
 
 struct NumberedFile {
   std::size_t number;
@@ -53,10 +53,10 @@ std::string double_quoted(std::string_view text) { return "\"" + clipped(text) +
 /// Returns the first items, and how many more there are.
 std::string listed(const std::vector<std::string>& items) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(items.size(), kMostListed); ++i) {
+  for (std::size_t i = 0; i < std::min(items.size(), kMaxListed); ++i) {
     text += (i == 0 ? "" : ", ") + items[i];
   }
-  if (items.size() > kMostListed) text += " and " + grouped(items.size() - kMostListed) + " more";
+  if (items.size() > kMaxListed) text += " and " + grouped(items.size() - kMaxListed) + " more";
   return text;
 }
 

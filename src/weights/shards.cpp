@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostOthers = 4;
+constexpr std::size_t kMaxOthers = 4;
 
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -41,12 +41,12 @@ void check_files(const ShardSet& set, const ShardIndex& index, const FoundModel&
 
 std::string others_text(const std::vector<std::string>& others) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(others.size(), kMostOthers); ++i) {
+  for (std::size_t i = 0; i < std::min(others.size(), kMaxOthers); ++i) {
     text += (i == 0 ? " `" : ", `") + clipped(others[i]) + "`";
   }
   return counted(others.size(), "other file") +
          (others.size() == 1 ? " is no part of the model:" : " are no part of the model:") + text +
-         (others.size() > kMostOthers ? ", ..." : "");
+         (others.size() > kMaxOthers ? ", ..." : "");
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ def test_nothing_to_save(tmp_path):
 @pytest.mark.parametrize("shape", [(40, 6), (1, 3, 70), (5,), ()])
 def test_pieces(monkeypatch, shape):
     """A tensor that is not contiguous is copied in pieces, whatever its shape."""
-    monkeypatch.setattr(pieces, "_MOST_NBYTES", 32)
+    monkeypatch.setattr(pieces, "_MAX_NBYTES", 32)
     tensor = torch.rand(*shape, 2, dtype=torch.float64)[..., 0]
     found = [bytes(piece) for piece in pieces.pieces_of(tensor)]
     assert b"".join(found) == tensor.numpy().tobytes()

@@ -20,7 +20,7 @@ from support.rank_faults import Ranks, values  # noqa: E402
 from support.servers import RangeServer  # noqa: E402
 
 LIMIT = datetime.timedelta(seconds=20)
-MOST = 1 << 20
+MAX = 1 << 20
 REFUSED = "rank {} sent what no rank with this version of safetensors sends: "
 
 MESSAGES = [
@@ -32,7 +32,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("sent", MESSAGES)
 def test_messages_arrive_as_they_were(sent):
-    found = decode("purpose", encode("purpose", sent, MOST))
+    found = decode("purpose", encode("purpose", sent, MAX))
     assert (found.texts, list(found.numbers), found.data) == (
         list(sent.texts),
         list(sent.numbers),
@@ -41,7 +41,7 @@ def test_messages_arrive_as_they_were(sent):
 
 
 def test_every_prefix_of_a_message_is_refused():
-    data = encode("files", MESSAGES[1], MOST)
+    data = encode("files", MESSAGES[1], MAX)
     for length in range(len(data)):
         with pytest.raises(Malformed, match="it "):
             decode("files", data[:length])
@@ -51,7 +51,7 @@ def test_every_prefix_of_a_message_is_refused():
 
 def test_every_changed_byte_is_refused_or_changes_the_content():
     """No change makes another allocate more than what it received."""
-    data = encode("files", MESSAGES[1], MOST)
+    data = encode("files", MESSAGES[1], MAX)
     for at in range(len(data)):
         changed = bytearray(data)
         changed[at] ^= 0x41
@@ -59,12 +59,12 @@ def test_every_changed_byte_is_refused_or_changes_the_content():
             found = decode("files", changed)
         except Malformed:
             continue
-        assert encode("files", found, MOST) == changed
+        assert encode("files", found, MAX) == changed
 
 
 def test_a_message_has_a_limit():
     with pytest.raises(SafetensorError, match=r"would send 1048\d{3} bytes \(files\) to other"):
-        encode("files", Message(data=bytes(MOST - 40)), MOST)
+        encode("files", Message(data=bytes(MAX - 40)), MAX)
 
 
 class Evil:
@@ -98,12 +98,12 @@ def sends(rank, filenames, culprit, purpose, change):
 
 
 def encoded(purpose, *content):
-    return lambda sent: encode(purpose, Message(*content), MOST)
+    return lambda sent: encode(purpose, Message(*content), MAX)
 
 
 def changed(purpose, change):
     """Returns what sends other bytes than those of the message."""
-    return lambda sent: change(encode(purpose, sent, MOST))
+    return lambda sent: change(encode(purpose, sent, MAX))
 
 
 def header(texts, nbytes, numbers, data):
@@ -268,7 +268,7 @@ def test_nonsense_about_the_files_behind_a_url(served, name):
     texts, numbers, text = SHARDS[name]
 
     def change(sent):
-        return encode("shards", Message(texts, numbers), MOST * 2)
+        return encode("shards", Message(texts, numbers), MAX * 2)
 
     with Ranks(2, sends, served.url("/m/"), 0, "shards", change) as ranks:
         assert_refused(ranks.outcomes(), 0, text)

@@ -12,7 +12,7 @@ from support.certificates import certificate
 
 OPENS = {"http": 10_000, "https": 1000, "s3": 10_000}
 CONTENT = file_builder.to_bytes({"a": file_builder.raw("U8", [1000, 1000])})
-MOST_GROWTH = 8 << 20  # bytes
+MAX_GROWTH = 8 << 20  # bytes
 
 
 @pytest.fixture(params=["http", "https", "s3"])
@@ -57,7 +57,7 @@ def test_opens(way, address):
     for _ in range(OPENS[address[0].partition(":")[0]]):
         way(*address)
     assert descriptors() <= before + 4
-    assert memory.status("VmRSS") - resident < MOST_GROWTH
+    assert memory.status("VmRSS") - resident < MAX_GROWTH
 
 
 def test_readers_that_are_never_closed(address):

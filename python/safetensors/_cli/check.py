@@ -24,7 +24,7 @@ safetensors check --read models/llama
 safetensors check -q downloads/*.safetensors || echo damaged
 """
 
-_MOST_PROBLEMS = 10
+_MAX_PROBLEMS = 10
 
 
 class _Verdict(NamedTuple):
@@ -230,9 +230,9 @@ def _check_index(index: Index, files: list[File], complete: bool) -> _Verdict:
         shards = text.count(len(files), "shard")
         message = f"{text.count(len(index.weight_map), 'tensor')} in {shards}"
         return _Verdict(index.path, "ok", message, [])
-    more = problems[1 : 1 + _MOST_PROBLEMS]
-    if len(problems) > 1 + _MOST_PROBLEMS:
-        more.append(f"... and {len(problems) - 1 - _MOST_PROBLEMS:,} more")
+    more = problems[1 : 1 + _MAX_PROBLEMS]
+    if len(problems) > 1 + _MAX_PROBLEMS:
+        more.append(f"... and {len(problems) - 1 - _MAX_PROBLEMS:,} more")
     return _Verdict(index.path, "index", problems[0], more)
 
 

@@ -35,13 +35,13 @@ UNREADABLE = ("io", "file_changed", "invalid_argument")
 """Codes of errors of reading, not of what was read."""
 
 _LENGTH_NBYTES = 8
-_MOST_HEADER_NBYTES = 8_000_000
+_MAX_HEADER_NBYTES = 8_000_000
 """Larger headers get the core's words only: entries of Python take more than their text."""
 _PADDING = b" \t\r\n\0"
 """What stands around headers of other writers: the format has spaces after them only."""
 METADATA = "__metadata__"
-_MOST_DETAILS = 10
-_MOST_AXES = 64  # a product of thousands of axes is a number of thousands of digits
+_MAX_DETAILS = 10
+_MAX_AXES = 64  # a product of thousands of axes is a number of thousands of digits
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -101,7 +101,7 @@ def read_damaged(path: str) -> Damaged | None:
         nbytes = file.seek(0, 2)
         file.seek(0)
         length = int.from_bytes(file.read(_LENGTH_NBYTES), "little")
-        if nbytes < _LENGTH_NBYTES or length > min(_MOST_HEADER_NBYTES, nbytes - _LENGTH_NBYTES):
+        if nbytes < _LENGTH_NBYTES or length > min(_MAX_HEADER_NBYTES, nbytes - _LENGTH_NBYTES):
             return None
         header = file.read(length)
     try:
@@ -119,8 +119,8 @@ def details(damaged: Damaged | None) -> list[str]:
     found = repeated_names(damaged.pairs)
     found += [said for entry in damaged.entries() if (said := wrong_size(entry))]
     found += _holes_and_overlaps(damaged)
-    if len(found) > _MOST_DETAILS:
-        found[_MOST_DETAILS:] = [f"... and {len(found) - _MOST_DETAILS:,} more"]
+    if len(found) > _MAX_DETAILS:
+        found[_MAX_DETAILS:] = [f"... and {len(found) - _MAX_DETAILS:,} more"]
     return found
 
 
@@ -133,7 +133,7 @@ def _entry(name: str, value: object) -> Entry | None:
     if offsets is None or len(offsets) != 2:
         return None
     needed = None
-    if shape is not None and len(shape) <= _MOST_AXES and isinstance(dtype, str) and dtype in BITS:
+    if shape is not None and len(shape) <= _MAX_AXES and isinstance(dtype, str) and dtype in BITS:
         bits = element_count(shape) * BITS[dtype]
         needed = bits // 8 if bits % 8 == 0 else None
     return Entry(name, offsets[0], offsets[1], needed, value)

@@ -12,7 +12,7 @@ from .._sums import SHA256, XXH3, Digests, Sums
 from ..sums import Place, _make
 from . import text
 from .errors import CliError
-from .header_text import LENGTH_NBYTES, MOST_NBYTES
+from .header_text import LENGTH_NBYTES, MAX_NBYTES
 from .model import Index, Model, Placed, choice_of, files_of
 from .opening import STDIN, open_regular
 from .output import Advance, Output
@@ -171,7 +171,7 @@ class _Checker:
                 return f"the sums are of another file: of {wanted.nbytes:,} bytes, not {nbytes:,}"
             start = file.read(LENGTH_NBYTES) or b""
             length = int.from_bytes(start, "little")
-            if length <= min(nbytes, MOST_NBYTES):
+            if length <= min(nbytes, MAX_NBYTES):
                 start += file.read(length) or b""
         digests = _digests.of_header(start)
         if any(digests[algorithm] != wanted.header[algorithm] for algorithm in wanted.header):

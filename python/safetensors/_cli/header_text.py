@@ -7,7 +7,7 @@ from .. import _json
 from .errors import CliError
 
 LENGTH_NBYTES = 8
-MOST_NBYTES = 100_000_000
+MAX_NBYTES = 100_000_000
 _BLOCK_NBYTES = 4096
 _METADATA = "__metadata__"
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -50,8 +50,8 @@ def _grown(nbytes: int, least: int) -> int:
     """Returns the length of a header of `nbytes` bytes that grows to at least `least` bytes."""
     length = nbytes + -(-(least - nbytes) // _BLOCK_NBYTES) * _BLOCK_NBYTES
     length += -length % LENGTH_NBYTES
-    if length > MOST_NBYTES:
-        raise CliError(f"the header would have {length:,} bytes; the limit is {MOST_NBYTES:,}")
+    if length > MAX_NBYTES:
+        raise CliError(f"the header would have {length:,} bytes; the limit is {MAX_NBYTES:,}")
     return length
 
 

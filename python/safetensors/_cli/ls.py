@@ -28,7 +28,7 @@ _SORT: dict[str, Callable[[Placed], Any]] = {
 }
 
 
-_MOST_OTHERS = 4
+_MAX_OTHERS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.depth is None:
-        arguments.depth = tree.MOST_DEPTH
+        arguments.depth = tree.MAX_DEPTH
     elif arguments.depth < 1:
         raise CliError("--depth must be at least 1")
     elif arguments.totals or arguments.json:
@@ -127,8 +127,8 @@ def _list(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _others(names: Sequence[str]) -> str:
-    shown = ", ".join(text.clipped(name) for name in names[:_MOST_OTHERS])
-    more = f" and {len(names) - _MOST_OTHERS:,} more" if len(names) > _MOST_OTHERS else ""
+    shown = ", ".join(text.clipped(name) for name in names[:_MAX_OTHERS])
+    more = f" and {len(names) - _MAX_OTHERS:,} more" if len(names) > _MAX_OTHERS else ""
     said = "is" if len(names) == 1 else "are"
     return f"{text.count(len(names), 'other file')} {said} no part of the model: {shown}{more}"
 

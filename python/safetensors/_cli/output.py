@@ -22,7 +22,7 @@ from .text import clipped, program, shown, size
 if TYPE_CHECKING:
     from rich.console import Console
 
-_MOST_ROWS_WITH_RICH = 5000
+_MAX_ROWS_WITH_RICH = 5000
 """With more rows, rich's layout takes many seconds."""
 _FORCING = ("FORCE_COLOR", "CLICOLOR_FORCE")
 _NARROW = 80
@@ -97,7 +97,7 @@ class Output:
     def table(self, columns: Sequence[Column], rows: "Sequence[Sequence[str]]") -> None:
         """Writes a table: a row of titles, then the rows."""
         rows = [[shown(cell) for cell in row] for row in rows]
-        if self._console is None or len(rows) > _MOST_ROWS_WITH_RICH:
+        if self._console is None or len(rows) > _MAX_ROWS_WITH_RICH:
             self._plain_table(columns, rows)
             return
         from rich.table import Table

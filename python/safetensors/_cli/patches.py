@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..delta import Entry, Patch
 
 _FORMAT = "safetensors-patch"
-_MOST = 8
+_MAX = 8
 """The number of changes of a tensor that are shown."""
 
 
@@ -148,10 +148,10 @@ def _show_tensor(patch: "Patch", name: str, entry: "Entry", out: Output) -> None
     indices, values = patch.changed(name)
     if len(indices):
         rows.append(
-            ["elements", _first([f"{index:,}" for index in indices[:_MOST].tolist()], indices)]
+            ["elements", _first([f"{index:,}" for index in indices[:_MAX].tolist()], indices)]
         )
     if values is not None and len(values):
-        rows.append(["values", _first([f"{value}" for value in values[:_MOST]], values)])
+        rows.append(["values", _first([f"{value}" for value in values[:_MAX]], values)])
     for label, found in rows:
         out.line((f"{label} ", "dim"), found)
 

@@ -21,7 +21,7 @@ from .errors import CliError
 from .opening import open_regular, pread
 from .reader import File, complaint
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 class Piece(NamedTuple):
@@ -140,7 +140,7 @@ def _as_text(metadata: Any, remarks: list[str]) -> dict[str, str]:
         if not isinstance(value, str):
             changed.append(f"`{text.clipped(key)}`")
     if changed:
-        named = ", ".join(changed[:_MOST_NAMED]) + (", ..." if len(changed) > _MOST_NAMED else "")
+        named = ", ".join(changed[:_MAX_NAMED]) + (", ..." if len(changed) > _MAX_NAMED else "")
         remarks.append(f"wrote values of the metadata that were not text as JSON: {named}")
     return found
 

@@ -13,8 +13,8 @@ from .source import Source
 from .writing import Written
 
 _INDENT = 12
-_MOST_SMALL_FILES = 12
-_MOST_NAMED = 2
+_MAX_SMALL_FILES = 12
+_MAX_NAMED = 2
 _NAMES = {
     "hf": "Hugging Face's",
     "canonical": "canonical",
@@ -90,13 +90,13 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     said = [f"{count:,} {_NAMES[kind]}" for kind, count in names.items()]
     lines.append(("names", ", ".join(said) if len(said) > 1 else _NAMES[next(iter(names))]))
     for why, left in found["left_out"].items():
-        named = ", ".join(f"`{text.clipped(name)}`" for name in left[:_MOST_NAMED])
-        more = f" and {len(left) - _MOST_NAMED:,} more" if len(left) > _MOST_NAMED else ""
+        named = ", ".join(f"`{text.clipped(name)}`" for name in left[:_MAX_NAMED])
+        more = f" and {len(left) - _MAX_NAMED:,} more" if len(left) > _MAX_NAMED else ""
         lines.append(("left out", f"{named}{more}: {why}"))
     small = found["small_files"]
     if small:
-        more = ", ..." if len(small) > _MOST_SMALL_FILES else ""
-        lines.append(("copied", ", ".join(small[:_MOST_SMALL_FILES]) + more))
+        more = ", ..." if len(small) > _MAX_SMALL_FILES else ""
+        lines.append(("copied", ", ".join(small[:_MAX_SMALL_FILES]) + more))
     lines += [("next" if at == 0 else "", line) for at, line in enumerate(found["next"])]
     return lines
 

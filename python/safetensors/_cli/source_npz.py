@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SUFFIX = ".npy"
-_MOST_HEADER_NBYTES = 16 << 10
+_MAX_HEADER_NBYTES = 16 << 10
 """NumPy reads headers of up to 10,000 bytes. One may claim 4 GB, which an archive stores as 4 MB of
 compressed spaces."""
-_MOST_UNPACKED_NBYTES = 64_000_000
+_MAX_UNPACKED_NBYTES = 64_000_000
 """The limit for arrays in Fortran order, which are held in memory, that take eight times as many
 bytes as the archive stores."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
@@ -99,7 +99,7 @@ class NpzSource(Copies):
         from numpy.lib import format as npy
 
         with self._zip.open(info) as member:
-            stream = io.BytesIO(member.read(_MOST_HEADER_NBYTES))
+            stream = io.BytesIO(member.read(_MAX_HEADER_NBYTES))
             version = npy.read_magic(stream)
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, fortran, dtype = read(stream)
@@ -116,7 +116,7 @@ class NpzSource(Copies):
                 f"{text.count(info.file_size - begin, 'byte')}, but its "
                 f"shape and type require {nbytes:,}"
             )
-        is_blown_up = nbytes > max(_MOST_UNPACKED_NBYTES, 8 * info.compress_size)
+        is_blown_up = nbytes > max(_MAX_UNPACKED_NBYTES, 8 * info.compress_size)
         if fortran and len(shape) > 1 and is_blown_up:
             raise self._error(
                 f"array `{text.clipped(name)}` would take {text.size(nbytes)} of memory, but the "

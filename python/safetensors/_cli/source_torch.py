@@ -15,7 +15,7 @@ from .source import Copies, Entry
 if TYPE_CHECKING:
     import torch
 
-_MOST_REPEATED_NBYTES = 64_000_000
+_MAX_REPEATED_NBYTES = 64_000_000
 """The limit for tensors that have more bytes than they store, as after expand(). Without it, a
 file of a kilobyte could take any amount of memory and disk."""
 
@@ -106,12 +106,12 @@ class TorchSource(Copies):
         if tensor.nbytes <= stored:
             return
         self._repeated_nbytes += tensor.nbytes
-        if self._repeated_nbytes > _MOST_REPEATED_NBYTES:
+        if self._repeated_nbytes > _MAX_REPEATED_NBYTES:
             raise self._error(
                 name,
                 f"it would take {text.size(tensor.nbytes)}, but the file stores only "
                 f"{text.size(stored)}: it was saved after expand(). Such tensors may take "
-                f"{text.size(_MOST_REPEATED_NBYTES)} together: save clones of them, or only the "
+                f"{text.size(_MAX_REPEATED_NBYTES)} together: save clones of them, or only the "
                 "values that are not repeated",
             )
 

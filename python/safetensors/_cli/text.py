@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 BESIDE = "safetensors-cpp"
 """The program of the distribution that is installed beside upstream's."""
-_MOST_AXES = 12
+_MAX_AXES = 12
 
 
 def program() -> str:
@@ -44,8 +44,8 @@ def size(nbytes: int) -> str:
 
 def shape(dims: Sequence[int]) -> str:
     """Returns a shape such as "[2, 3]"; of more than 12 axes it shows the first ones."""
-    text = ", ".join(map(str, dims[:_MOST_AXES]))
-    return f"[{text}]" if len(dims) <= _MOST_AXES else f"[{text}, ... {len(dims)} axes]"
+    text = ", ".join(map(str, dims[:_MAX_AXES]))
+    return f"[{text}]" if len(dims) <= _MAX_AXES else f"[{text}, ... {len(dims)} axes]"
 
 
 def count(number: int, what: str) -> str:

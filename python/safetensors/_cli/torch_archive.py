@@ -16,7 +16,7 @@ from .errors import CliError
 _ZIP = b"PK\3\4"
 _PICKLES = 4
 """How many pickles a file of torch before 1.6 has, up to the one with the tensors."""
-_MOST_IN_KEY = 1000
+_MAX_IN_KEY = 1000
 """The limit of the values in a key. A file of 200 bytes can have a tuple that has another one
 twice, which has another one twice, and so on: the key's hash would visit 2^40 values. A tuple that
 is nested 100,000 deep would overflow the stack."""
@@ -133,7 +133,7 @@ def _storages(path: str, file: IO[bytes]) -> Iterator[_Value]:
                 elif name == "BINPERSID":
                     yield taken[0]
                 content = taken if name.startswith("TUPLE") else argument
-                size = min(1 + sum(each.size for each in taken), _MOST_IN_KEY + 1)
+                size = min(1 + sum(each.size for each in taken), _MAX_IN_KEY + 1)
                 made = _OTHER if content is None and size == 1 else _Value(content, size)
                 stack += [made] * len(operation.stack_after)
 
@@ -151,7 +151,5 @@ def _taken(stack: list[_Value], marks: list[int], before: list[Any]) -> list[_Va
 
 
 def _check_keys(path: str, keys: list[_Value]) -> None:
-    if any(key.size > _MOST_IN_KEY for key in keys):
-        raise CliError(
-            f"{path}: refused: a key of a dictionary has more than {_MOST_IN_KEY} values"
-        )
+    if any(key.size > _MAX_IN_KEY for key in keys):
+        raise CliError(f"{path}: refused: a key of a dictionary has more than {_MAX_IN_KEY} values")

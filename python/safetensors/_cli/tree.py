@@ -6,7 +6,7 @@ from . import text
 from .output import Output, Piece
 from .reader import Tensor
 
-MOST_DEPTH = 32
+MAX_DEPTH = 32
 """The limit of levels: a name may have a million dots."""
 
 
@@ -24,7 +24,7 @@ class _Node:
 
 def show(tensors: Sequence[Tensor], depth: int, out: Output) -> None:
     """Draws the tree. Levels below `depth` are summed up in their prefix."""
-    lines = list(_lines(_grown(tensors), "", min(depth, MOST_DEPTH), _strokes(out)))
+    lines = list(_lines(_grown(tensors), "", min(depth, MAX_DEPTH), _strokes(out)))
     width = max((sum(len(piece) for piece, _ in line[:2]) for line in lines), default=0)
     for line in lines:
         pad = " " * (min(width, 100) - sum(len(piece) for piece, _ in line[:2]))
@@ -35,7 +35,7 @@ def _grown(tensors: Sequence[Tensor]) -> _Node:
     root = _Node()
     for tensor in tensors:
         node = root
-        for part in tensor.name.split(".", MOST_DEPTH):
+        for part in tensor.name.split(".", MAX_DEPTH):
             node = node.children.setdefault(part, _Node())
             node.count += 1
             node.nbytes += tensor.nbytes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-_MOST_NBYTES = 1 << 20
+_MAX_NBYTES = 1 << 20
 
 
 def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
@@ -27,9 +27,9 @@ def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
         and not tensor.is_neg()
         and sys.byteorder == "little"
     )
-    if is_plain or nbytes <= _MOST_NBYTES or not tensor.dim():
+    if is_plain or nbytes <= _MAX_NBYTES or not tensor.dim():
         yield memoryview(stt._to_ndarray(tensor)[0])
         return
-    rows = _MOST_NBYTES // (nbytes // len(tensor))
+    rows = _MAX_NBYTES // (nbytes // len(tensor))
     for begin in range(0, len(tensor), max(rows, 1)):
         yield from pieces_of(tensor[begin : begin + rows] if rows > 1 else tensor[begin])

@@ -20,7 +20,7 @@ def model_name(name: str, rank: int) -> str:
     return f"shard-{rank:05}-{name}-00001-of-00001"
 
 
-MOST_NAME_NBYTES = _split.MOST_NAME_NBYTES - len(model_name("", 1))
+MAX_NAME_NBYTES = _split.MAX_NAME_NBYTES - len(model_name("", 1))
 """The most bytes of a name that each rank's model has a part of."""
 
 

@@ -18,7 +18,7 @@ from .._typing import Buffer, Path
 from .._writer import safe_create
 from .patch import (
     FORMAT,
-    MOST_LABEL_NBYTES,
+    MAX_LABEL_NBYTES,
     VERSION,
     InMemory,
     Patch,
@@ -51,8 +51,8 @@ class Options(NamedTuple):
             raise ValueError(f"values is {values!r}, not 'auto' or 'set'")
         before, after = labels
         for label in (before, after):
-            if label is not None and len(label.encode()) > MOST_LABEL_NBYTES:
-                raise ValueError(f"a label has at most {MOST_LABEL_NBYTES} bytes: {label[:50]!r}")
+            if label is not None and len(label.encode()) > MAX_LABEL_NBYTES:
+                raise ValueError(f"a label has at most {MAX_LABEL_NBYTES} bytes: {label[:50]!r}")
         return cls(digest, values, (before, after), fsync)
 
 

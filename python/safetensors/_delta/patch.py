@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SUFFIX = ".safetensors-patch"
 FORMAT = "safetensors-patch"
 VERSION = "1"
-MOST_LABEL_NBYTES = 256
+MAX_LABEL_NBYTES = 256
 _FLAGS, _SUB_BYTE = 10, 2  # of a record
 _CODES: Mapping[type[PatchError], Code] = {
     PatchError: "invalid_patch",
@@ -132,8 +132,8 @@ class Patch(NotPickled):
         if self.target.partition(":")[0] != self.algorithm:
             self._fail("`base` and `target` are digests of two algorithms")
         for key in ("base_label", "target_label"):
-            if len(found.get(key, "").encode()) > MOST_LABEL_NBYTES:
-                self._fail(f"`{key}` has more than {MOST_LABEL_NBYTES} bytes")
+            if len(found.get(key, "").encode()) > MAX_LABEL_NBYTES:
+                self._fail(f"`{key}` has more than {MAX_LABEL_NBYTES} bytes")
         self.base_label, self.target_label = found.get("base_label"), found.get("target_label")
         self.metadata = None
         if "metadata" in found:

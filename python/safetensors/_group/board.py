@@ -26,7 +26,7 @@ _LINGER = 1.0
 # How long a rank waits for the store itself.
 _STORE = 3.0
 # Of a text that other ranks raise.
-_MOST_NBYTES = 1 << 20
+_MAX_NBYTES = 1 << 20
 _UNREACHABLE = (
     "the store of the process group does not answer: the process that hosts it, usually rank 0, "
     "has ended or hangs"
@@ -244,5 +244,5 @@ def _cut(text: str) -> str:
 
 def _text_of(found: bytes) -> str:
     """Returns a text from the store, where any rank may have written anything."""
-    text = found[:_MOST_NBYTES].decode(errors="replace")
-    return text if len(found) <= _MOST_NBYTES else text + "..."
+    text = found[:_MAX_NBYTES].decode(errors="replace")
+    return text if len(found) <= _MAX_NBYTES else text + "..."

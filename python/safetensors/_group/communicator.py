@@ -208,7 +208,7 @@ class Communicator:
         Raises:
             SafetensorError: a rank sent what is no such message.
         """
-        most = message.MOST_NBYTES_OF_EACH
+        most = message.MAX_NBYTES_OF_EACH
         own = message.encode(purpose, of_rank, most)
         frames = self._gathered(_frame_of(own))
         found = [_begun(rank, frame, most) for rank, frame in enumerate(frames)]
@@ -228,7 +228,7 @@ class Communicator:
         Raises:
             SafetensorError: rank 0 sent what is no message for this purpose.
         """
-        most = message.MOST_NBYTES
+        most = message.MAX_NBYTES
         frame = torch.zeros(_FRAME_NBYTES, dtype=torch.uint8)
         if self.rank == 0:
             made = make()

@@ -22,9 +22,9 @@ from typing import NamedTuple
 from .._core import SafetensorError
 from .._errors import failure
 
-MOST_NBYTES = 1 << 30
+MAX_NBYTES = 1 << 30
 """The longest message that rank 0 sends to all: it has the headers of files behind URLs."""
-MOST_NBYTES_OF_EACH = 256 << 20
+MAX_NBYTES_OF_EACH = 256 << 20
 """The longest message that every rank sends to all."""
 
 _MAGIC = b"stranks1"

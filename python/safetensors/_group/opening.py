@@ -21,7 +21,7 @@ from .._shards import (
     sources_of,
 )
 from .agreement import agree, understood
-from .message import MOST_NBYTES, Message, expect
+from .message import MAX_NBYTES, Message, expect
 
 if TYPE_CHECKING:
     from .._core import safe_open
@@ -35,7 +35,7 @@ _READER_GAP = 1 << 20
 _READER_GAP_END = 1 << 63
 
 # As of the core's indexes.
-_MOST_FILES = 100_000
+_MAX_FILES = 100_000
 # A file without tensors that an index assigns to it, or without a size.
 _NONE = -1
 
@@ -203,7 +203,7 @@ def _shards(told: Message) -> list[Shard]:
     texts, numbers = told.texts, told.numbers
     count = len(numbers) // 2
     expect(len(numbers) == 2 * count and not told.data, "files with other integers than two each")
-    expect(count <= _MOST_FILES, f"{count} files; a model has at most {_MOST_FILES}")
+    expect(count <= _MAX_FILES, f"{count} files; a model has at most {_MAX_FILES}")
     expect(min(numbers, default=0) >= _NONE, "files with negative counts")
     found: list[Shard] = []
     at = 0
@@ -222,7 +222,7 @@ def _shards(told: Message) -> list[Shard]:
 def _told_starts(starts: Sequence[Start]) -> Message:
     """Returns the starts of files as a message: of each the version, the size, how many bytes; then
     the bytes."""
-    if sum(len(start.first) for start in starts) > MOST_NBYTES // 2:
+    if sum(len(start.first) for start in starts) > MAX_NBYTES // 2:
         starts = [start.header() for start in starts]
     numbers = [number for start in starts for number in (start.size, len(start.first))]
     data = b"".join(start.first for start in starts)

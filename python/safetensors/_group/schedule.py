@@ -24,7 +24,7 @@ _SMALL_NBYTES = 4 << 20  # shorter blocks are broadcast together
 _MIN_EXCHANGE_NBYTES = 1 << 20  # of shorter tensors, every rank gets what any rank takes
 _BUCKET_BLOCKS = 1 << 13  # the most of a bucket: each takes some memory until it is loaded
 _BUCKET_STEPS = 8  # a bucket is sent after so many other steps, even if it is not full
-_MOST_OVER_READ = 1.05  # of a part that a rank reads for itself
+_MAX_OVER_READ = 1.05  # of a part that a rank reads for itself
 
 
 class Tensor(NamedTuple):
@@ -130,7 +130,7 @@ def _way(tensor: Tensor, parts: Sequence[Taken]) -> _Way:
     if len(readers) <= 1 or (len(distinct) == len(readers) and _are_disjoint([*distinct], 0)):
         wanted = {rank: nbytes_of(products[rank] or ()) for rank in readers}
         if len(readers) <= 1 or all(
-            readers[rank] <= _MOST_OVER_READ * wanted[rank] for rank in readers
+            readers[rank] <= _MAX_OVER_READ * wanted[rank] for rank in readers
         ):
             return _own_way(readers)
     is_alike = len(distinct) == 1 and len(readers) == len(parts)

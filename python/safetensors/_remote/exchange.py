@@ -17,15 +17,15 @@ from .answers import UNKNOWN, Version
 from .connections import Connection, LimitReached, Pool
 from .retry import Again, Deadline
 from .settings import Settings
-from .urls import HTTP, MOST_CHARS, Url
+from .urls import HTTP, MAX_CHARS, Url
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MOST_REDIRECTS = 5
+_MAX_REDIRECTS = 5
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PIECE = 1 << 16
 # RFC 9112, section 7.1, with at most 15 digits: such a size fits in 63 bits.
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
-_MOST_CHUNK_LINE = 4096
+_MAX_CHUNK_LINE = 4096
 # All of ASCII that can be seen.
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
@@ -63,7 +63,7 @@ class Response(http.client.HTTPResponse):
     """Reads the sizes of chunks strictly: http.client takes "-5", "+5", "0x5" and "5_0", too."""
 
     def _read_next_chunk_size(self) -> int:
-        line = self.fp.readline(_MOST_CHUNK_LINE)
+        line = self.fp.readline(_MAX_CHUNK_LINE)
         found = _CHUNK.fullmatch(line)
         if found is None:
             self.close()
@@ -102,7 +102,7 @@ class Exchange:
             extra: headers for all hosts.
         """
         url, headers, guarded, commit = start.url, start.headers, start.guarded, start.commit
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             connection = self._send(url, {**headers, **extra}, guarded)
             response = self.response
             guarded = guarded or connection.public
@@ -116,7 +116,7 @@ class Exchange:
             url = _redirected(url, location, self._name)
             if not _is_same_host(start.url, url):
                 headers = {}
-        raise errors.failed(self._name, f"more than {_MOST_REDIRECTS} redirects")
+        raise errors.failed(self._name, f"more than {_MAX_REDIRECTS} redirects")
 
     def go_on(self, started: Callable[[Connection], None], deadline: Deadline) -> None:
         """Prepares the next reads of a body that was read in part, for another caller."""
@@ -212,8 +212,8 @@ def errors_of(name: str, settings: Settings, is_cancelled: Callable[[], bool]) -
 
 
 def _redirected(url: Url, location: str, name: str) -> Url:
-    if len(location) > MOST_CHARS:
-        text = f"redirects to a URL of {len(location):,} characters: {MOST_CHARS:,} are allowed"
+    if len(location) > MAX_CHARS:
+        text = f"redirects to a URL of {len(location):,} characters: {MAX_CHARS:,} are allowed"
         raise errors.failed(name, text)
     # http.client decodes headers as Latin-1, so this gives the bytes that were sent.
     quoted = urllib.parse.quote(location.strip().encode("latin-1", "replace"), safe=_VISIBLE)

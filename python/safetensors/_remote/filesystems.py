@@ -39,7 +39,7 @@ PROTOCOLS = frozenset(
 OPTIONS = None
 """Any names in storage_options: they are arguments of the file system's class."""
 
-_MOST_READS = 8
+_MAX_READS = 8
 # Characters. A shorter value of an option, such as a number, stays in the texts of errors.
 _LEAST_SECRET = 4
 # One connection, on which one command runs at a time. paramiko mixes up answers to several threads.
@@ -77,7 +77,7 @@ class FilesystemReader:
             SafetensorError: the protocol is not listed, or the server cannot be reached.
         """
         self.name = url.name
-        self.concurrency = 1 if url.scheme in _SERIAL else min(settings.concurrency, _MOST_READS)
+        self.concurrency = 1 if url.scheme in _SERIAL else min(settings.concurrency, _MAX_READS)
         self.chunk_bytes = settings.chunk_bytes
         self.gap_bytes = settings.gap_bytes
         self._lock: AbstractContextManager[Any] = (

@@ -17,7 +17,7 @@ from .settings import Settings
 # A shorter read is sent on a connection of HttpReader, which exists already.
 _FEWEST_BYTES = 1 << 20
 # After as many failures in a row, all reads are HttpReader's.
-_MOST_FAILURES = 3
+_MAX_FAILURES = 3
 # Other headers would follow a redirect to another host.
 _KEPT_HOME = frozenset({"authorization", "cookie"})
 
@@ -79,7 +79,7 @@ class HttpsReader(HttpReader):
             and self._in_order is None
             and settings.verify
             and _KEPT_HOME.issuperset(name.lower() for name in resolved.headers)
-            and self._failures < _MOST_FAILURES
+            and self._failures < _MAX_FAILURES
             and not self._closed
             and not self._is_forked()
             and not loop.is_forked()

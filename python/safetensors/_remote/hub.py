@@ -28,8 +28,8 @@ _REST = re.compile(
 _SEGMENT = re.compile(r"(?!.*(?:--|\.\.))(?!.*\.git$)[A-Za-z0-9._\-]+")
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 # Of a listing: the bytes of a page, which has 1,000 names, and how many pages.
-_MOST_OF_PAGE = 16 << 20
-_MOST_PAGES = 100
+_MAX_OF_PAGE = 16 << 20
+_MAX_PAGES = 100
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b')
 
 
@@ -96,11 +96,11 @@ class Repo:
             tree += "/" + urllib.parse.quote(part, safe="")
         query, name = "recursive=false&expand=false", self.name(folder)
         names: list[str] = []
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             refusals: list[SafetensorError] = []
             reader = self._reader(Url.parse(f"{tree}?{query}"), name, pool, HttpReader, refusals)
             try:
-                page, headers = reader.get(_MOST_OF_PAGE)
+                page, headers = reader.get(_MAX_OF_PAGE)
             except (FileNotFoundError, PermissionError):
                 if refusals:
                     raise
@@ -111,7 +111,7 @@ class Repo:
                 return names
             # Its query only: the token is for the host of this page.
             query = following[1].partition("?")[2].partition("#")[0]
-        raise errors.failed(name, f"has more than {_MOST_PAGES} pages of names: name a file")
+        raise errors.failed(name, f"has more than {_MAX_PAGES} pages of names: name a file")
 
     def _reader(
         self,

@@ -20,7 +20,7 @@ from .urls import Url
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _TREES_VERSION = 1
-_MOST_OF_REF = 1000
+_MAX_OF_REF = 1000
 
 
 class Cached(NamedTuple):
@@ -70,7 +70,7 @@ def lacks(name: str, what: str = "lacks it") -> SafetensorError:
 def _commit_of(folder: str, revision: str) -> str | None:
     try:
         with open(os.path.join(folder, "refs", *revision.split("/")), encoding="ascii") as file:
-            commit = file.read(_MOST_OF_REF).strip()
+            commit = file.read(_MAX_OF_REF).strip()
     except (OSError, UnicodeDecodeError):
         return None
     return commit if _COMMIT.fullmatch(commit) else None
@@ -81,7 +81,7 @@ def _names_in(folder: str, commit: str, path: str) -> list[str] | None:
     prefix = path + "/" if path else ""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, SafetensorError):
         with open(os.path.join(folder, "trees", f"{commit}.json"), "rb") as file:
-            tree = _json.loads(file.read(_json.MOST_NBYTES + 1), file.name)
+            tree = _json.loads(file.read(_json.MAX_NBYTES + 1), file.name)
         if tree["format_version"] == _TREES_VERSION:
             below = [each.removeprefix(prefix) for each in tree["files"] if each.startswith(prefix)]
             return [each for each in below if "/" not in each]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .._core import SafetensorError
 from . import errors
 
-_MOST_CHARS = 300
+_MAX_CHARS = 300
 
 
 class Asked(NamedTuple):
@@ -67,4 +67,4 @@ def refusal(response: http.client.HTTPResponse, asked: Asked) -> SafetensorError
 def _message_of(response: http.client.HTTPResponse) -> str:
     # http.client decodes headers as Latin-1, whatever they are.
     text = response.headers.get("X-Error-Message", "").encode("latin-1", "replace")
-    return text.decode("utf-8", "replace").strip()[:_MOST_CHARS]
+    return text.decode("utf-8", "replace").strip()[:_MAX_CHARS]

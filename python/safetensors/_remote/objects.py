@@ -213,7 +213,7 @@ _VARIABLES = (
     "SSL_CERT_",
     "STORAGE_",
 )
-_MOST_STORES = 64
+_MAX_STORES = 64
 _stores: dict[tuple[Any, ...], tuple[Any, str]] = {}
 _storing = threading.Lock()
 
@@ -234,7 +234,7 @@ def _store_of(url: Url, settings: Settings) -> tuple[Any, str]:
     )
     with _storing:
         if key not in _stores:
-            if len(_stores) >= _MOST_STORES:
+            if len(_stores) >= _MAX_STORES:
                 del _stores[next(iter(_stores))]
             _stores[key] = _new_store(url, settings, environ)
         return _stores[key]

@@ -14,9 +14,9 @@ from .http import HttpReader
 _FIRST_OF_FILE = 512 << 10
 # An index of up to this size is one request.
 _FIRST_OF_INDEX = 16 << 20
-_MOST_OF_INDEX = 100_000_000
+_MAX_OF_INDEX = 100_000_000
 # Of an index beside a single file: whether one of its files exists is asked for so many.
-_MOST_ASKED = 1000
+_MAX_ASKED = 1000
 _AT_ONCE = 16
 
 
@@ -91,7 +91,7 @@ class Probes:
             return True
         if name not in self._absent:
             at = self._files.index(name)
-            if at >= _MOST_ASKED:
+            if at >= _MAX_ASKED:
                 what = f"is one of {len(self._files):,} files of an index beside a single file"
                 raise errors.failed(name, f"{what}: name the index or the file")
             # Mostly the first one exists, or none.
@@ -119,10 +119,10 @@ def _read(reader: RangeReader) -> Found:
         size: int
         first: Any
         if isinstance(reader, HttpReader):
-            size, first = reader.open(_FIRST_OF_INDEX, _MOST_OF_INDEX)
+            size, first = reader.open(_FIRST_OF_INDEX, _MAX_OF_INDEX)
         else:
             size, first = reader.open(_FIRST_OF_INDEX)
-        if size > _MOST_OF_INDEX:
+        if size > _MAX_OF_INDEX:
             raise errors.failed(reader.name, f"has {size} bytes; an index has at most 100 MB")
         data = bytes(first)
         if len(data) < size:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_MOST = 500
-_MOST_READ = 8192
+_MAX = 500
+_MAX_READ = 8192
 # Texts come from anyone, so each pattern takes linear time: what one match has passed, no other
 # begins within. The user's begins where the letters of a scheme do, and a fragment is that of the
 # first URL between two spaces.
@@ -25,15 +25,15 @@ def redact(text: str) -> str:
     Of each URL in it, the user, the fragment and the values of the query are removed. What follows
     the first 8,192 characters is not read.
     """
-    line = next(iter(text[:_MOST_READ].splitlines()), "")
-    if len(line) == _MOST_READ < len(text):
+    line = next(iter(text[:_MAX_READ].splitlines()), "")
+    if len(line) == _MAX_READ < len(text):
         line = _CUT_HOST.sub(r"\1...", line)  # the user before it cannot be recognised
     line = _USER.sub(_without_user, line)
     line = _WORD.sub(_without_fragment, line)
     line = _QUERY.sub(lambda query: _VALUE.sub(r"\1\2...", query[0]), line)
     line = _SCHEME.sub(r"\1 ...", line)
     line = "".join(char if char.isprintable() else "?" for char in line)
-    return line if len(line) <= _MOST else line[:_MOST] + "..."
+    return line if len(line) <= _MAX else line[:_MAX] + "..."
 
 
 def _without_fragment(found: re.Match[str]) -> str:

@@ -29,7 +29,7 @@ _LAST_DELAY = 10.0
 _ROUNDING = 1.0
 # Clients that are told the same time come back within so much of it, at most.
 _SPREAD = 0.1
-_MOST_SPREAD = 10.0
+_MAX_SPREAD = 10.0
 # A longer wait is logged, once for all threads that wait until then.
 _LOGGED = 5.0
 
@@ -117,7 +117,7 @@ def retry(
                     text += _advice(delay, done < settings.tries, settings.timeout)
                 raise again.make(again.name, text) from again.__cause__
             if again.wait is not None:
-                spread = random.uniform(0.0, 1.0 + min(_SPREAD * again.wait, _MOST_SPREAD))
+                spread = random.uniform(0.0, 1.0 + min(_SPREAD * again.wait, _MAX_SPREAD))
                 # Without making a wait too long that is short enough.
                 delay += min(spread, (deadline.left() - delay) / 2)
                 _log(again, delay)

@@ -12,8 +12,8 @@ from .._near_names import suggestions
 from . import errors
 
 MB = 1 << 20
-_MOST_BYTES = 1 << 30
-_MOST_READS = 256
+_MAX_BYTES = 1 << 30
+_MAX_READS = 256
 """The most that a load takes from any RangeReader."""
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # Headers that decide how the body is sent, or which part of which version.
@@ -73,8 +73,8 @@ class Settings:
         if not isinstance(storage_options, (Mapping, type(None))):
             raise errors.refused("", "storage_options is not a dictionary")
         chosen: dict[str, Any] = {
-            "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", _MOST_READS),
-            "chunk_bytes": _of_environment("SAFETENSORS_REMOTE_CHUNK_MB", _MOST_BYTES // MB, MB),
+            "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", _MAX_READS),
+            "chunk_bytes": _of_environment("SAFETENSORS_REMOTE_CHUNK_MB", _MAX_BYTES // MB, MB),
         }
         chosen = {name: value for name, value in chosen.items() if value is not None}
         options: dict[str, Any] = {}
@@ -191,9 +191,9 @@ _CHECKS = {
     "connect_timeout": _seconds,
     "idle_timeout": _seconds,
     "timeout": _seconds,
-    "concurrency": _count(_MOST_READS),
-    "chunk_bytes": _count(_MOST_BYTES),
-    "gap_bytes": _count(_MOST_BYTES, 0),
+    "concurrency": _count(_MAX_READS),
+    "chunk_bytes": _count(_MAX_BYTES),
+    "gap_bytes": _count(_MAX_BYTES, 0),
     "headers": _headers,
     "verify": _flag,
     "ca_file": _path,

@@ -22,9 +22,9 @@ _PLAIN = "/:@!$&'()*+,;=~-._%"
 
 HTTP = frozenset({"http", "https"})
 STORES = frozenset({"s3", "gs", "gcs", "az", "abfs", "abfss", "adl"})
-MOST_CHARS = 8192
+MAX_CHARS = 8192
 """Web servers refuse longer request lines."""
-_MOST_HOST_CHARS = 300
+_MAX_HOST_CHARS = 300
 _LOCAL = frozenset({"file", "local", "reference"})
 
 
@@ -48,11 +48,11 @@ class Url:
         Raises:
             SafetensorError: it is none, or not accepted.
         """
-        found = _URL.match(text[:MOST_CHARS])
-        if len(text) > MOST_CHARS:
+        found = _URL.match(text[:MAX_CHARS])
+        if len(text) > MAX_CHARS:
             raise errors.refused(
                 f"{found[1][:20]}://..." if found else "",
-                f"is a URL of {len(text):,} characters: {MOST_CHARS:,} are allowed",
+                f"is a URL of {len(text):,} characters: {MAX_CHARS:,} are allowed",
             )
         # Without all before the last "@": a password may have a "/" in it.
         shown = re.sub(r"://.*@", "://", redact("".join(text.split())))
@@ -148,7 +148,7 @@ def _host(host: str, shown: str) -> str:
     try:
         # Also checks the lengths of labels, which a look-up would refuse with another error.
         # Python 3.10.8 and older take quadratic time.
-        host = host.encode("idna").decode("ascii") if len(host) <= _MOST_HOST_CHARS else ""
+        host = host.encode("idna").decode("ascii") if len(host) <= _MAX_HOST_CHARS else ""
     except UnicodeError:
         host = ""
     if not _HOST.fullmatch(host) or int((re.search(r":([0-9]+)$", host) or "00")[1]) > 65535:

@@ -32,12 +32,12 @@ _OPTIONS = {  # those of `open_weights` that its errors suggest
 _COLUMN_UNIT_VALUES = 1 << 22
 """For schemes that store rows as columns: each unit reads a piece of every stored row."""
 _COLUMN_SCHEMES = ("awq", "gptq")
-_MOST_ROW = 1 << 25
+_MAX_ROW = 1 << 25
 """Values of the longest row that is decoded: 128 MiB of F32."""
-_MOST_EXPERTS = 1 << 16
+_MAX_EXPERTS = 1 << 16
 _ONE_ROW = (".shared_expert_gate.weight", ".moe_statics.e_score_correction_bias")
 """Matrices of one row in checkpoints, which are vectors in GGUF files."""
-_MOST_STORED = 256 << 20
+_MAX_STORED = 256 << 20
 """Bytes of the largest GGUF tensor that is not decoded."""
 
 
@@ -204,11 +204,11 @@ class Plan:
             self.outputs.append(place)
             return
         experts, rows = shape[0], math.prod(shape[1:-1])
-        if math.prod(shape) == 0 or experts > _MOST_EXPERTS:
+        if math.prod(shape) == 0 or experts > _MAX_EXPERTS:
             raise self.error(
                 "unsupported",
                 tensor.name,
-                f"a stack of shape {list(shape)}; stacks of up to {_MOST_EXPERTS:,} experts that "
+                f"a stack of shape {list(shape)}; stacks of up to {_MAX_EXPERTS:,} experts that "
                 "are not empty are converted",
             )
         for expert in range(experts):
@@ -233,7 +233,7 @@ class Plan:
             made.fill,
             made.unit_values or UNIT_VALUES,
         )
-        if most_values(output) > _MOST_ROW:
+        if most_values(output) > _MAX_ROW:
             raise self.error(
                 "unsupported", sources[0].name, f"a part of {most_values(output):,} values"
             )
@@ -264,17 +264,17 @@ class Plan:
         if self._is_coded(tensor):
             self.coded.append(tensor.name)
         columns = tensor.shape[-1] if tensor.shape else 1
-        if how == "decode" and columns > _MOST_ROW:
+        if how == "decode" and columns > _MAX_ROW:
             raise self.error(
                 "unsupported",
                 tensor.name,
-                f"a row of {columns:,} values; rows of up to {_MOST_ROW:,} are converted",
+                f"a row of {columns:,} values; rows of up to {_MAX_ROW:,} are converted",
             )
-        if how == "stored" and tensor.nbytes > _MOST_STORED:
+        if how == "stored" and tensor.nbytes > _MAX_STORED:
             raise self.error(
                 "unsupported",
                 tensor.name,
-                f"{tensor.nbytes:,} bytes of {tensor.type_name}; up to {_MOST_STORED:,} are "
+                f"{tensor.nbytes:,} bytes of {tensor.type_name}; up to {_MAX_STORED:,} are "
                 "converted",
             )
         is_pack = tensor.storage == "mlx_pack"

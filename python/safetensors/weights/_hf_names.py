@@ -11,7 +11,7 @@ from ._model import Weights
 _IN_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 _IN_LAYER = re.compile(r"layers\.([0-9]+)\.(.+)")
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.|$)")
-_MOST_NUMBERS = 3
+_MAX_NUMBERS = 3
 _OF_EXPERTS = re.compile(r"\.experts\.(?=[a-z_]+\.[a-z]+$)")
 # Of an embedding, PEFT has other names, and GGUF the transposed matrix.
 _OF_ADAPTER = re.compile(r"(layers\..+\.weight)\.lora_([ab])")
@@ -71,7 +71,7 @@ class HfNames:
         match = _IN_LAYER.fullmatch(canonical)
         if canonical in self._cut or (match and f"layers.{match[1]}." in self.left):
             return None
-        numbers = _NUMBER.findall(canonical)[:_MOST_NUMBERS]
+        numbers = _NUMBER.findall(canonical)[:_MAX_NUMBERS]
         if _DEEPSTACK.match(canonical):
             numbers[0] = str(self._deepstack.index(int(numbers[0])))
         for count in range(len(numbers), -1, -1):

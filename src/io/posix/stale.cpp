@@ -35,7 +35,7 @@ constexpr std::size_t kDigits = 16;
 constexpr std::string_view kKind = ".tmp";
 constexpr std::string_view kModel = ".safetensors";
 constexpr std::string_view kSums = ".sums.json";
-constexpr std::size_t kMostNamesPerSave = 10'000;
+constexpr std::size_t kMaxNamesPerSave = 10'000;
 constexpr std::int64_t kRestPerLook = 100;
 // For a save, where locks may not show that a process on another machine writes: it may pause.
 constexpr std::chrono::hours kRecentForSave{24};
@@ -94,8 +94,7 @@ void remove_stale_of(const detail::OwnPlace& target) noexcept try {
   static constinit std::atomic<std::int64_t> next_look{0};
   const std::int64_t begin = now_ns();
   if (begin < next_look.load(std::memory_order_relaxed)) return;
-  const bool found =
-      target.folder.remove_stale(&target.name, kRecentForSave, kMostNamesPerSave) > 0;
+  const bool found = target.folder.remove_stale(&target.name, kRecentForSave, kMaxNamesPerSave) > 0;
   const std::int64_t end = now_ns();
   next_look.store(found ? end : end + kRestPerLook * (end - begin), std::memory_order_relaxed);
   // NOLINTNEXTLINE(bugprone-empty-catch): the save says what is wrong with the folder

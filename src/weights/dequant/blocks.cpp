@@ -12,10 +12,10 @@ namespace safetensors::weights {
 namespace {
 
 /// Values of the largest block.
-constexpr std::size_t kMostBlockValues = 256;
+constexpr std::size_t kMaxBlockValues = 256;
 
 #define SAFETENSORS_ROW(id, name, elements, nbytes, kernel) \
-  static_assert((elements) <= kMostBlockValues);
+  static_assert((elements) <= kMaxBlockValues);
 SAFETENSORS_GGML_TYPES(SAFETENSORS_ROW)
 #undef SAFETENSORS_ROW
 
@@ -61,7 +61,7 @@ void dequantize_values(std::uint32_t ggml_type, const std::byte* from, std::uint
   //
   //     | . . begin x x | x x x x | ... | x x end . . |
   const auto put_part = [&](std::uint64_t part_begin, std::uint64_t part_end) {
-    alignas(64) float block[kMostBlockValues];
+    alignas(64) float block[kMaxBlockValues];
     const std::uint64_t number = part_begin / size;
     decode(number, 1, block);
     Sink(kernels, output, to)

@@ -23,7 +23,7 @@ constexpr std::string_view kPatternMark = "re:";
 constexpr std::string_view kHead = "lm_head";
 constexpr std::size_t kMaxPatternBytes = 1024;
 constexpr std::uint64_t kMaxPatternSteps = 200'000'000;
-constexpr std::size_t kMostNamed = 3;
+constexpr std::size_t kMaxNamed = 3;
 
 bool is_upper(char c) noexcept { return c >= 'A' && c <= 'Z'; }
 bool is_of_name(char c) noexcept {
@@ -252,10 +252,10 @@ void say_unmatched(std::string_view list, std::span<const std::string_view> entr
   std::string text =
       "`" + std::string(list) + "` has " + grouped(count) +
       (count == 1 ? " entry that matches no module: " : " entries that match no module: ");
-  for (std::size_t i = 0; i < std::min(count, kMostNamed); ++i) {
+  for (std::size_t i = 0; i < std::min(count, kMaxNamed); ++i) {
     text += (i == 0 ? "`" : ", `") + clipped(entries[i]) + "`";
   }
-  if (count > kMostNamed) text += ", ...";
+  if (count > kMaxNamed) text += ", ...";
   warnings.push_back(std::move(text));
 }
 
