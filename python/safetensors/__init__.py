@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
     # What only the compiled module imports. PyInstaller and others follow import statements.
     from . import _errors, _frameworks  # noqa: F401
+    from ._checking.verify import IntegrityError
     from ._delta import errors as _delta_errors  # noqa: F401
     from ._range_reader import RangeReader
-    from ._recovery import recover
     from ._remote import open as _remote_open  # noqa: F401
-    from ._specs import specs_of
+    from ._saving.recovery import recover
+    from ._saving.specs import specs_of
+    from ._saving.update import update_file
+    from ._saving.writer import SafeWriter, safe_create
     from ._torch import transfer as _transfer  # noqa: F401
-    from ._update import update_file
-    from ._verify import IntegrityError
-    from ._writer import SafeWriter, safe_create
 
 __all__ = [
     "IntegrityError",

@@ -30,7 +30,7 @@ def refuse_absent(shards: Iterable[FileOfLoad], wanted: Collection[str] | None) 
     for shard in shards:
         name = needed(shard, wanted) if shard.absent_from else None
         if name is not None:
-            from ._verify import missing
+            from ._checking.verify import missing
 
             raise missing(
                 shard.path, f"tensor `{name}`", f"{shard.absent_from} has its digest", name

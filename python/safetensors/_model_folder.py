@@ -238,7 +238,7 @@ def _refuse_interrupted(
     for name in names:
         if not (name.startswith(".") and name.endswith(".save")):
             continue
-        from ._folder import stem_of  # imports what not all systems have
+        from ._saving.folder import stem_of  # imports what not all systems have
 
         stem = stem_of(name, "save")
         if stem is None or (choice.name and stem != _own_stem(choice.name)):

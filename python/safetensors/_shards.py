@@ -19,9 +19,9 @@ from ._model_folder import BY_RULE, Choice, FolderModel
 from ._paths import is_url
 
 if TYPE_CHECKING:
+    from ._checking.verify import FileHashes, Verifier
     from ._range_reader import RangeReader
     from ._typing import Path, Sources, Verify
-    from ._verify import FileHashes, Verifier
 
 _HEADERS_AT_ONCE = 16
 
@@ -148,7 +148,7 @@ def find_shards(
         else:
             found += _shards_of(source, choice)
     if verify is not None and verify is not False:
-        from ._verify import verifier_of
+        from ._checking.verify import verifier_of
 
         verifier = verifier_of(verify)
         assert verifier is not None
@@ -197,7 +197,7 @@ def with_hashes(verify: Verify, expected_hashes: Mapping[str, str] | None) -> An
     """
     if expected_hashes is None:
         return verify
-    from ._verify import verifier_of
+    from ._checking.verify import verifier_of
 
     return verifier_of(verify, expected_hashes)
 

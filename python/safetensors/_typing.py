@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from ._checking.sums import Sums
     from ._range_reader import RangeReader
-    from ._sums import Sums
 else:
     Buffer = Any  # collections.abc.Buffer exists from Python 3.12 on
     RangeReader = Any  # would be imported for nothing

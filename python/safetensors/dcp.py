@@ -33,15 +33,15 @@ from ._dcp.ranges import write_part
 from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
 from ._errors import failure
-from ._folder import Folder
-from ._model_files import ModelFiles
 from ._paths import refuse_url
-from ._specs import Row, nbytes_of, spec_of
-from ._split import Split, check_name, parse_size
+from ._saving.folder import Folder
+from ._saving.model_files import ModelFiles
+from ._saving.specs import Row, nbytes_of, spec_of
+from ._saving.split import Split, check_name, parse_size
+from ._saving.writer import safe_create
 from ._torch.checks import _check_data
 from ._typing import Path
 from ._warn import warn
-from ._writer import safe_create
 
 __all__ = ["StorageReader", "StorageWriter", "consolidate"]
 

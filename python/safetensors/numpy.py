@@ -16,7 +16,7 @@ from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
-    from ._numpy_async import save_file_async
+    from ._saving.numpy_async import save_file_async
 
 __all__ = [
     "TensorSpec",
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
     # Imported on first access, because it needs threads and futures.
     if name != "save_file_async":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ._numpy_async import save_file_async
+    from ._saving.numpy_async import save_file_async
 
     globals()[name] = save_file_async
     return save_file_async
@@ -108,7 +108,7 @@ def save_file(
     """
     make = None
     if sums:
-        from ._sums_save import of_one
+        from ._checking.sums_save import of_one
 
         make = of_one(sums, filename)
     _core._save_numpy_file(
@@ -157,7 +157,7 @@ def save_files(
         OSError: an operating system call failed.
         ValueError: `max_shard_size` or `name` is not valid.
     """
-    from ._model_files import save_files as save_all
+    from ._saving.model_files import save_files as save_all
 
     arrays = dict(_as_dict(tensor_dict))
 
@@ -226,7 +226,7 @@ def _as_dict(tensor_dict: Any) -> Dict[str, np.ndarray]:
     arrays = tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
     if _ARRAYS.issuperset(map(type, arrays.values())):  # the usual case, in little time
         return arrays
-    from ._foreign_arrays import array_of
+    from ._saving.foreign_arrays import array_of
 
     return {
         name: array_of(name, tensor)

@@ -88,7 +88,7 @@ def save_file(
     keep_alive: List[Any] = []
     make = None
     if sums:
-        from ._sums_save import of_one
+        from ._checking.sums_save import of_one
 
         make = of_one(sums, filename)
     _core._save_specs_file(_flatten(tensors, keep_alive), filename, metadata, fsync, progress, make)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _sums
+from ._checking import sums as _sums
 from ._errors import failure
 from ._paths import open_at_once
 
@@ -127,9 +127,9 @@ def _signature_of(path: str) -> str:
 def _package() -> Any:
     """Imports the module that needs the package."""
     try:
-        from . import _model_signing
+        from ._checking import model_signing
     except ImportError as error:
         raise ImportError(
             f"signatures need model-signing: pip install model-signing pyOpenSSL ({error})"
         ) from error
-    return _model_signing
+    return model_signing

@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from . import _core, _digests, _sums
+from . import _core
+from ._checking import digests as _digests
+from ._checking import sums as _sums
+from ._checking.sums import FileSums, Sums, TensorSums
+from ._checking.sums_save import algorithms_of, sums_of
 from ._errors import failure, in_two_files
 from ._model_folder import Choice, choice_of
 from ._shards import Shard, absent_from, find_files
-from ._sums import FileSums, Sums, TensorSums
-from ._sums_save import algorithms_of, sums_of
 from ._typing import Path, SumsOption
 
 __all__ = ["FileSums", "Sums", "TensorSums", "make", "read", "write"]

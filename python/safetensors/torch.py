@@ -239,7 +239,7 @@ def _save_file(
     """Does what `save_file` does. The text of a ValueError about a tensor ends with the advice."""
     make = None
     if sums:
-        from ._sums_save import of_one
+        from ._checking.sums_save import of_one
 
         make = of_one(sums, filename)
     if isinstance(tensors, dict) and _core._save_torch_file(

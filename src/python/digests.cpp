@@ -76,7 +76,7 @@ std::optional<FileDigests> to_digests(py::handle found) {
 std::optional<FileDigests> digests_of(py::handle verify, py::handle expected_hashes,
                                       py::handle filename) {
   if (verify.is_none() && expected_hashes.is_none()) return std::nullopt;
-  const py::object find = py::module_::import("safetensors._verify").attr("digests_for");
+  const py::object find = py::module_::import("safetensors._checking.verify").attr("digests_for");
   return to_digests(find(filename, verify, expected_hashes));
 }
 

@@ -13,7 +13,7 @@ namespace safetensors::python {
 /// Acquires the GIL; throws an Error, also in threads that Python does not know.
 [[nodiscard]] Digest sha256_by_hashlib(std::string_view start, std::span<const std::byte> bytes);
 
-/// Returns the digests that safetensors._verify found for a file, a tuple or None:
+/// Returns the digests that safetensors._checking.verify found for a file, a tuple or None:
 /// (size or None, digest of the header or None, {name: (digest or None, blocks or None)}, whether
 /// other tensors are not compared, digest of the whole file or None). Digests are texts, blocks 8
 /// little-endian bytes each.

@@ -69,7 +69,7 @@ void set_error(py::handle type, const Error& error, int os_error,
 
 void set_integrity_error(const Error& error) {
   constexpr std::size_t kMaxDamage = 20;
-  const auto module = py::module_::import("safetensors._verify");
+  const auto module = py::module_::import("safetensors._checking.verify");
   const py::object type = module.attr("IntegrityError");
   const py::object raised = exception_of(type, error, 0, {});
   const std::vector<Damage> damage = damage_of(error);

@@ -20,7 +20,7 @@ from tiny import assert_same_tensors, tiny_model
 from transformers import AutoModelForCausalLM
 
 import safetensors.numpy
-from safetensors import _split
+from safetensors._saving import split as _split
 from safetensors.torch import load_files, save_files
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]

@@ -8,7 +8,7 @@ import torch
 
 from safetensors import SafetensorError, safe_open
 from safetensors import torch as st
-from safetensors._writer import safe_create
+from safetensors._saving.writer import safe_create
 
 DTYPES = {
     "F64": torch.float64,

@@ -7,9 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError, _companions
+from safetensors import SafetensorError
 from safetensors._cli.main import main
-from safetensors._switch import Switch
+from safetensors._saving import companions as _companions
+from safetensors._saving.switch import Switch
 from safetensors.weights import WeightsError, convert
 from support import cli
 from support.weights_data import DATA, write_hf

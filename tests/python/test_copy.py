@@ -11,7 +11,7 @@ import pytest
 
 from safetensors import SafetensorError, safe_open
 from safetensors._core import _safe_open_handle
-from safetensors._writer import safe_create, specs_of
+from safetensors._saving.writer import safe_create, specs_of
 from safetensors.numpy import save, save_file
 from support import copies
 

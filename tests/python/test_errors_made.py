@@ -9,7 +9,7 @@ import pytest
 
 import safetensors
 from safetensors import SafetensorError, _core, _errors, delta, weights
-from safetensors._verify import IntegrityError
+from safetensors._checking.verify import IntegrityError
 
 ROOT = pathlib.Path(safetensors.__file__).parent
 OWN = (SafetensorError, weights.WeightsError, delta.PatchError, IntegrityError)

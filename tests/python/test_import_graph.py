@@ -65,7 +65,7 @@ def test_importing_imports_no_framework():
 
 def test_one_module_imports_what_signs():
     """The package that signs takes a second to import: loads that verify nothing never do."""
-    signing = "safetensors._model_signing"
+    signing = "safetensors._checking.model_signing"
     named = {name for name, path in MODULES.items() if "model_signing" in path.read_text()}
     assert named == {signing, "safetensors.signing"}
     assert {name for name in MODULES if signing in imports_of(name, MODULES[name])} == {
@@ -103,7 +103,9 @@ def test_types_are_one_table():
 def test_weights_import_no_framework():
     """Nor do programs that only read import what converts."""
     loaded = children.run("import safetensors.weights\nprint(*sys.modules)").split()
-    assert {"numpy", "torch", "safetensors._writer", "safetensors._shards"}.isdisjoint(loaded)
+    assert {"numpy", "torch", "safetensors._saving.writer", "safetensors._shards"}.isdisjoint(
+        loaded
+    )
     found = imports_of("safetensors.weights._convert", MODULES["safetensors.weights._convert"])
     assert "safetensors.weights._convert_plan" in found
 

@@ -123,7 +123,7 @@ PRELUDE = f"""
     import numpy as np
     import safetensors.numpy
     from safetensors import SafetensorError, safe_create, safe_open, specs_of
-    from safetensors._save_async import start_save
+    from safetensors._saving.save_async import start_save
     from safetensors.numpy import save_file
     from support import keepers
 

@@ -136,7 +136,7 @@ KILLED = """
     kind, name = sys.argv[2:]
     kill = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
     if kind == "save":
-        import safetensors._switch as switch
+        import safetensors._saving.switch as switch
         switch.Switch._take_places = kill
         new = {"a": np.zeros(4, "f4"), "b": np.zeros(4, "f4")}
         stn.save_files(new, ".", max_shard_size=16, name=name)

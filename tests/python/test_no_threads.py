@@ -216,9 +216,9 @@ def test_each_call_runs_once():
 
 def test_a_save_waits_for_an_earlier_one_of_a_thread(refused, tmp_path, monkeypatch):
     """The last call for a path wins."""
-    from safetensors import _save_async
+    from safetensors._saving import save_async
 
-    monkeypatch.setattr(_save_async, "_saves", _save_async._Saves())
+    monkeypatch.setattr(save_async, "_saves", save_async._Saves())
     refused.left, path = 1, tmp_path / "a.safetensors"
     saves = [save_file_async({"a": np.full(1 << 20, i, "f4")}, path) for i in range(4)]
     for save in saves:
@@ -227,21 +227,22 @@ def test_a_save_waits_for_an_earlier_one_of_a_thread(refused, tmp_path, monkeypa
     assert save_file_async({"b": np.zeros(3)}, tmp_path / "b.safetensors").result(30) is None
     with open(path, "rb") as file:
         assert np.frombuffer(file.read()[-4:], "f4") == 3
-    _save_async._saves.pool.shutdown()
+    save_async._saves.pool.shutdown()
 
 
 def test_ctrl_c_while_the_caller_saves(refused, tmp_path, monkeypatch):
-    from safetensors import _core, _save_async
+    from safetensors import _core
+    from safetensors._saving import save_async
 
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file_async as save_torch_async
 
-    monkeypatch.setattr(_save_async, "_saves", _save_async._Saves())
+    monkeypatch.setattr(save_async, "_saves", save_async._Saves())
     monkeypatch.setattr(_core, "_StagedSave", _interrupted(_core._StagedSave))
     with pytest.raises(KeyboardInterrupt):
         save_torch_async({"a": torch.zeros(3)}, tmp_path / "a.safetensors")
     assert list(tmp_path.iterdir()) == []
-    assert not _save_async._saves.running
+    assert not save_async._saves.running
 
 
 def _interrupted(cls):

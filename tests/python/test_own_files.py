@@ -9,7 +9,7 @@ import pytest
 import safetensors
 from safetensors import numpy as stn
 from safetensors import sums
-from safetensors._folder import Folder
+from safetensors._saving.folder import Folder
 from support import children, cli, model_saves
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -7,8 +7,8 @@ import pytest
 from test_import_graph import ROOT
 
 from safetensors import SafetensorError, safe_open
+from safetensors._checking.verify import verifier_of
 from safetensors._paths import without_secrets
-from safetensors._verify import verifier_of
 
 torch = pytest.importorskip("torch")
 

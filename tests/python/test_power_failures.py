@@ -27,7 +27,7 @@ NEW = {**OLD, **CHANGES}
 @pytest.fixture(autouse=True)
 def short_writes(monkeypatch):
     """As if the tensors had megabytes: a change writes each in several pieces."""
-    monkeypatch.setattr("safetensors._journal._WRITE_NBYTES", 16 << 10)
+    monkeypatch.setattr("safetensors._saving.journal._WRITE_NBYTES", 16 << 10)
 
 
 def one_file(folder):

@@ -13,7 +13,7 @@ import pytest
 import safetensors
 from safetensors import SafetensorError, recover
 from safetensors import numpy as stn
-from safetensors._folder import Folder
+from safetensors._saving.folder import Folder
 from support import cli, model_saves
 
 RANDOM = "0123456789abcdef"
@@ -647,7 +647,7 @@ def test_a_switch_that_has_just_been_completed(tmp_path, monkeypatch):
 
     make_switch(tmp_path, "")
     (tmp_path / part(1)).touch()
-    monkeypatch.setattr("safetensors._recovery.lock", lock)
+    monkeypatch.setattr("safetensors._saving.recovery.lock", lock)
     assert recover(tmp_path) == "clean"
     assert os.listdir(tmp_path / SAVE) == ["00001"]
 
@@ -657,7 +657,7 @@ def test_two_switches_at_the_same_time(tmp_path, monkeypatch):
     make_switch(tmp_path, "")
     with open(tmp_path / SWITCH, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        monkeypatch.setattr("safetensors._recovery.recover_model", lambda *_: None)
+        monkeypatch.setattr("safetensors._saving.recovery.recover_model", lambda *_: None)
         with pytest.raises(SafetensorError, match=r"another process is saving `model`$"):
             stn.save_files(model_saves.NEW, tmp_path)
         assert os.listdir(tmp_path) == [SAVE]

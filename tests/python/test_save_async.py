@@ -17,7 +17,7 @@ import safetensors
 import safetensors.numpy
 import safetensors.torch
 from safetensors import SafetensorError, _core
-from safetensors._save_async import SaveFuture
+from safetensors._saving.save_async import SaveFuture
 from safetensors._torch import transfer
 from safetensors._torch.save_file_async import _flat_bytes, _reader_of
 from safetensors.numpy import load_file
@@ -168,7 +168,7 @@ def test_arrays_that_need_a_copy(tmp_path):
 
 def test_tensors_of_a_device_are_read_in_parts(tmp_path):
     """Here a reader takes the place of a device."""
-    from safetensors._save_async import start_save
+    from safetensors._saving.save_async import start_save
 
     source = np.random.default_rng(0).integers(0, 255, 3 * CHUNK + 5, "u1")
     keep = []

@@ -15,7 +15,7 @@ import pytest
 
 import safetensors
 from safetensors import numpy as stn
-from safetensors._switch import Switch
+from safetensors._saving.switch import Switch
 from support import children, model_saves
 from support.model_saves import CHANGES
 

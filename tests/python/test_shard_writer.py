@@ -180,7 +180,7 @@ def test_an_abort_that_fails_hides_no_error(tmp_path, monkeypatch):
 
     def leave():
         with create(tmp_path / "m"):
-            monkeypatch.setattr("safetensors._model_files.ModelFiles.abort", refuse)
+            monkeypatch.setattr("safetensors._saving.model_files.ModelFiles.abort", refuse)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -189,7 +189,7 @@ def test_an_abort_that_fails_hides_no_error(tmp_path, monkeypatch):
 
 def test_too_many_shards(tmp_path, monkeypatch):
     """Without specs, the tensor that does not fit is refused; the others can be completed."""
-    monkeypatch.setattr("safetensors._shard_writer.MAX_SHARDS", 2)
+    monkeypatch.setattr("safetensors._saving.shard_writer.MAX_SHARDS", 2)
     with create(tmp_path / "m", None) as writer:
         for name in ("a", "b", "c"):
             writer.write(name, MODEL[name])

@@ -9,7 +9,8 @@ import re
 
 import pytest
 
-from safetensors import IntegrityError, SafetensorError, _sums, safe_open
+from safetensors import IntegrityError, SafetensorError, safe_open
+from safetensors._checking import sums as _sums
 from safetensors.signing import Signed
 from support import children, cli, keys
 from support.file_builder import raw

@@ -9,7 +9,7 @@ from safetensors.signing import Signed
 from support import children, cli, keys, memory
 from support.file_builder import raw
 
-from safetensors import _model_signing  # isort: skip  # after support.keys, which skips these tests
+from safetensors._checking import model_signing  # isort: skip  # after support.keys, which skips these tests
 
 BUNDLE = (
     '{{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":'
@@ -45,7 +45,7 @@ def test_real_signatures_are_far_below_the_limits(model):
     for name in ("model.sig", "model.sums.sig"):
         data = (model.parent / name).read_bytes()
         assert len(data) < 10_000
-        assert _model_signing._count_entries(data) < 100
+        assert model_signing._count_entries(data) < 100
 
 
 def test_a_signature_of_a_file_has_at_most_1_mb(model, pairs):
@@ -67,7 +67,7 @@ def test_a_signature_of_a_file_has_at_most_1_mb(model, pairs):
 @pytest.mark.parametrize("entry", ["{}", "[]", "0", '""', '{"a":1}'])
 def test_brackets_and_commas_are_counted_before_parsing(model, pairs, entry, monkeypatch):
     monkeypatch.setattr(
-        _model_signing.verifying.Config, "verify", lambda *_: pytest.fail("it is parsed")
+        model_signing.verifying.Config, "verify", lambda *_: pytest.fail("it is parsed")
     )
     signature = model.with_suffix(".sums.sig")
     signature.write_text(bundle(entries=",".join([entry] * 10_000)))
@@ -90,14 +90,14 @@ def test_other_than_files(model, pairs):
 
 def test_the_bytes_that_are_measured_are_parsed(model, pairs, monkeypatch):
     """Whatever takes the place of the signature meanwhile."""
-    signature, read = model.with_suffix(".sums.sig"), _model_signing._read
+    signature, read = model.with_suffix(".sums.sig"), model_signing._read
 
     def then_exchanged(path, most_nbytes):
         data = read(path, most_nbytes)
         signature.write_text("[" * 2_000_000)
         return data
 
-    monkeypatch.setattr(_model_signing, "_read", then_exchanged)
+    monkeypatch.setattr(model_signing, "_read", then_exchanged)
     assert Signed(key=pairs["p256"].public)._read_sums(str(model.with_suffix(".sums.json")))
 
 

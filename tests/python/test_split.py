@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from safetensors import _split
+from safetensors._saving import split as _split
 
 
 def shards(sizes, most):

@@ -8,8 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError, _core, _digests, _sums, sums
+from safetensors import SafetensorError, _core, sums
 from safetensors import numpy as stn
+from safetensors._checking import digests as _digests
+from safetensors._checking import sums as _sums
 from support import children, cli, memory
 from support.file_builder import raw
 
@@ -190,7 +192,7 @@ def test_long_hostile_sums(tmp_path, text, count):
 ACCEPTED = """
 import hashlib, json, resource
 from safetensors import _core, sums
-from safetensors._verify import Verifier
+from safetensors._checking.verify import Verifier
 
 def line(name):
     return json.dumps(name).encode() + b" " + b"0" * 64 + b"\\n"

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import safetensors
-from safetensors import SafetensorError, _sums
+from safetensors import SafetensorError
 from safetensors import numpy as stn
 from safetensors import sums as public_sums
+from safetensors._checking import sums as _sums
 from support import children, cli
 from support.file_builder import raw
 from support.writer_races import Rivals

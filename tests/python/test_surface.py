@@ -258,9 +258,9 @@ def test_recover_is_imported_late():
     """It is a function of the package, whose import few programs need."""
     code = """
         import safetensors
-        assert "safetensors._recovery" not in sys.modules and "recover" in dir(safetensors)
+        assert "safetensors._saving.recovery" not in sys.modules and "recover" in dir(safetensors)
         from safetensors import *
-        print(recover is safetensors.recover is sys.modules["safetensors._recovery"].recover)
+        print(recover is safetensors.recover is sys.modules["safetensors._saving.recovery"].recover)
     """
     assert children.run(code).strip() == "True"
     check_signature(safetensors.recover, ["path"])

@@ -8,7 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from safetensors import IntegrityError, SafetensorError, _sums, safe_open
+from safetensors import IntegrityError, SafetensorError, safe_open
+from safetensors._checking import sums as _sums
 from safetensors.numpy import load_file, save_file
 from support import cli
 from support.damage import BLOCK, flip, places_of

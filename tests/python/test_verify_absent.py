@@ -11,7 +11,8 @@ import time
 import pytest
 import torch
 
-from safetensors import IntegrityError, SafetensorError, _sums, safe_open, sums
+from safetensors import IntegrityError, SafetensorError, safe_open, sums
+from safetensors._checking import sums as _sums
 from safetensors.plan import SKIP
 from safetensors.torch import load_file, load_files, load_into, save_file, stream_files
 from support import cli, signed_models
@@ -306,8 +307,8 @@ def test_mutations_of_a_signed_model(made, tmp_path):
 
 def test_many_shards_take_linear_time(tmp_path):
     """Of the verifier alone: the sums name as many files as there are."""
+    from safetensors._checking.verify import FileHashes, Verifier
     from safetensors._shards import Shard
-    from safetensors._verify import FileHashes, Verifier
 
     def seconds(count, make):
         files = {f"a/{i}/model-{i:05}-of-{count:05}.safetensors": i for i in range(count)}

@@ -15,7 +15,7 @@ import pytest
 
 from safetensors import SafetensorError, recover, safe_create
 from safetensors import numpy as stn
-from safetensors._folder import Folder
+from safetensors._saving.folder import Folder
 from support import children, model_saves, writer_races
 from support.writer_races import ENDS, PAIRS, SPECS, Race, Rivals, Target, values
 
@@ -360,7 +360,7 @@ def test_closing_that_fails_before_the_first_rename(tmp_path, monkeypatch):
     writer = target.make(2)
     writer.write("d", values(2))
     with monkeypatch.context() as patched:
-        patched.setattr("safetensors._switch.Switch._fill", lambda *_: 1 / 0)
+        patched.setattr("safetensors._saving.switch.Switch._fill", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             writer.close()
     assert writer.closed

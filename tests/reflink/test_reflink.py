@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from safetensors import safe_open
-from safetensors._writer import safe_create
+from safetensors._saving.writer import safe_create
 from support import cli, copies
 
 IMAGE_NBYTES = 1 << 30

@@ -13,9 +13,9 @@ import argparse
 import contextlib
 import os
 
-from .._companions import Companions
 from .._model_folder import has_files
 from .._paths import is_model, visible
+from .._saving.companions import Companions
 from . import report, writing
 from .errors import CliError
 from .ls_model import is_gguf

@@ -11,9 +11,9 @@ model with them: it lists damaged tensors and where they are damaged.
 
 import argparse
 
-from .. import _sums
+from .._checking import sums as _sums
+from .._checking.sums import SHA256, XXH3
 from .._paths import is_url
-from .._sums import SHA256, XXH3
 from . import hash_sums, text
 from .errors import CliError
 from .model import Model, add_choice, choice_of

@@ -5,10 +5,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .. import _digests, _sums
-from .._digests import Found
+from .._checking import digests as _digests
+from .._checking import sums as _sums
+from .._checking.digests import Found
+from .._checking.sums import SHA256, XXH3, Digests, Sums
 from .._paths import is_url
-from .._sums import SHA256, XXH3, Digests, Sums
 from ..sums import Place, _make
 from . import text
 from .errors import CliError

@@ -32,7 +32,7 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
         set_lease, write, none = fcntl.F_SETLEASE, fcntl.F_WRLCK, fcntl.F_UNLCK
     except (ImportError, AttributeError):  # not Linux
         return False
-    from .._folder import Folder  # Windows has none
+    from .._saving.folder import Folder  # Windows has none
 
     folder, name = os.path.split(path)
     try:

@@ -6,7 +6,7 @@ they are older than a minute.
 
 import argparse
 
-from .._recovery import recover
+from .._saving.recovery import recover
 from .output import Output
 
 EXAMPLES = """

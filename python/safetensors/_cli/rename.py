@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
+from .._checking.sums_save import of_one
 from .._near_names import suggestions
-from .._split import Split
-from .._sums_save import of_one
+from .._saving.split import Split
 from . import writing
 from .errors import CliError
 from .header_text import padded

@@ -10,7 +10,8 @@ import contextlib
 import os
 import sys
 
-from .. import _core, _sums
+from .. import _core
+from .._checking import sums as _sums
 from .._model_folder import Choice, of_directory
 from .._paths import visible
 from ..signing import _package

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from .._writer import SafeWriter
+from .._saving.writer import SafeWriter
 
 
 class Entry(NamedTuple):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from .._model_folder import BY_RULE, Choice
-from .._specs import CASTABLE
-from .._writer import SafeWriter
+from .._saving.specs import CASTABLE
+from .._saving.writer import SafeWriter
 from . import text
 from .dtypes import BITS, element_count
 from .errors import CliError

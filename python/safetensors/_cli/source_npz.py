@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import TensorSpec
-from .._writer import SafeWriter
+from .._saving.writer import SafeWriter
 from . import text
 from .errors import CliError
 from .reader import CHUNK_NBYTES

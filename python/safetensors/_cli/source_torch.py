@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import SafetensorError, TensorSpec
 from .._near_names import suggestions
-from .._writer import SafeWriter
+from .._saving.writer import SafeWriter
 from . import text, torch_archive
 from .errors import CliError
 from .opening import open_regular

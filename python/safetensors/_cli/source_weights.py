@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .. import safe_open
 from .._model_folder import Choice
-from .._writer import SafeWriter
+from .._saving.writer import SafeWriter
 from . import report, writing
 from .errors import CliError
 from .ls_model import type_of

@@ -6,15 +6,16 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .. import _core, _split
-from .._companions import Companions
-from .._model_files import ModelFiles, refuse_other_model
+from .. import _core
+from .._checking.sums import SHA256, XXH3
+from .._checking.sums_save import Collect
 from .._paths import is_folder_target
-from .._specs import CASTABLE
-from .._split import Split
-from .._sums import SHA256, XXH3
-from .._sums_save import Collect
-from .._writer import safe_create
+from .._saving import split as _split
+from .._saving.companions import Companions
+from .._saving.model_files import ModelFiles, refuse_other_model
+from .._saving.specs import CASTABLE
+from .._saving.split import Split
+from .._saving.writer import safe_create
 from . import text
 from .dtypes import normalized
 from .errors import CliError

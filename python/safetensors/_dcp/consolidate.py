@@ -16,7 +16,7 @@ from .._core import safe_open
 from .._errors import failure
 from .._model_folder import BY_RULE, of_directory, warn_of
 from .._paths import open_at_once
-from .._specs import Row
+from .._saving.specs import Row
 from .._typing import Path
 from . import boxes
 from .model import FullSizeModel, Options

@@ -9,14 +9,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .. import _core, _split
+from .. import _core
 from .._errors import failure
-from .._folder import Folder
-from .._model_files import ModelFiles
-from .._recovery import shard_part
-from .._specs import Row, nbytes_of
+from .._saving import split
+from .._saving.folder import Folder
+from .._saving.model_files import ModelFiles
+from .._saving.recovery import shard_part
+from .._saving.specs import Row, nbytes_of
+from .._saving.writer_state import ABORTED, CLOSED, WriterState, closed_error
 from .._typing import Path
-from .._writer_state import ABORTED, CLOSED, WriterState, closed_error
 
 _LENGTH_NBYTES = 8
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -89,7 +90,7 @@ class FullSizeModel:
         by_name = {row[0]: row for row in rows}
         nbytes = nbytes_of(rows)
         if options.indices is None:
-            self._split = _split.split(nbytes, options.max_shard_size)
+            self._split = split.split(nbytes, options.max_shard_size)
         else:
             self._split = _split_by_index(nbytes, options.indices)
         self.files: list[File] = []
@@ -193,7 +194,7 @@ def check_written(expected: Mapping[str, int], written: Mapping[str, int]) -> No
             )
 
 
-def _split_by_index(nbytes: dict[str, int], indices: Mapping[str, int]) -> _split.Split:
+def _split_by_index(nbytes: dict[str, int], indices: Mapping[str, int]) -> split.Split:
     missing = next((name for name in nbytes if name not in indices), None)
     if missing is not None:
         raise failure(
@@ -211,7 +212,7 @@ def _split_by_index(nbytes: dict[str, int], indices: Mapping[str, int]) -> _spli
     shards: list[list[str]] = [[] for _ in range(max(1, len(numbers)))]
     for name in nbytes:
         shards[indices[name] - 1].append(name)
-    return _split.Split(shards, sum(nbytes.values()))
+    return split.Split(shards, sum(nbytes.values()))
 
 
 def _reserve(fd: int, nbytes: int, path: str) -> None:

@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import _json, _split
+from .. import _json
 from .._core import safe_open
 from .._errors import failure
+from .._saving import split
 
 SHARDING_INFO = "DCP_SHARDING_INFO"
 OFFSETS = "saved_offsets"
@@ -20,7 +21,7 @@ def model_name(name: str, rank: int) -> str:
     return f"shard-{rank:05}-{name}-00001-of-00001"
 
 
-MAX_NAME_NBYTES = _split.MAX_NAME_NBYTES - len(model_name("", 1))
+MAX_NAME_NBYTES = split.MAX_NAME_NBYTES - len(model_name("", 1))
 """The most bytes of a name that each rank's model has a part of."""
 
 

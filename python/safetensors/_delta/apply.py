@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from .. import _core
-from .._specs import Spec
+from .._saving.specs import Spec
 from .chain import (
     Chain,
     Held,

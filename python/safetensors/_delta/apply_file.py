@@ -7,16 +7,17 @@ import errno
 import os
 from typing import Any
 
-from .. import _core, _recovery
+from .. import _core
+from .._checking.sums_save import Collect
 from .._core import safe_open
-from .._model_files import ModelFiles
 from .._model_folder import choice_of
 from .._paths import refuse_url
-from .._specs import Spec, nbytes_of
-from .._split import Split
-from .._sums_save import Collect
+from .._saving import recovery
+from .._saving.model_files import ModelFiles
+from .._saving.specs import Spec, nbytes_of
+from .._saving.split import Split
+from .._saving.writer import SafeWriter, safe_create
 from .._typing import Path, Sources, SumsOption
-from .._writer import SafeWriter, safe_create
 from .apply_in_place import apply_in_place
 from .chain import (
     Chain,
@@ -242,7 +243,7 @@ def _refuse_others(folder: str, name: str) -> None:
     if not os.path.isdir(folder):
         return
     found = {each for each in os.listdir(folder) if ".safetensors" in each and each[0] != "."}
-    for other in sorted(found.difference(_recovery.old_names(folder, name))):
+    for other in sorted(found.difference(recovery.old_names(folder, name))):
         if not other.endswith(SUFFIX):
             path = os.path.join(folder, other)
             raise FileExistsError(errno.EEXIST, "Another model is in the folder", path)

@@ -7,11 +7,11 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 
-from .._in_place import Edit, edit_files
-from .._journal import File
 from .._model_folder import Choice
+from .._saving.in_place import Edit, edit_files
+from .._saving.journal import File
+from .._saving.specs import Spec, spec_in
 from .._shards import find_shards
-from .._specs import Spec, spec_in
 from .._typing import Buffer, Sources
 from .chain import Chain, Held, Order, Patches, check_whole, open_chain, run
 from .patch import Change

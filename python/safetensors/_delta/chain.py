@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from .._saving.specs import Spec
 from .._shards import sources_of
-from .._specs import Spec
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 from .patch import Change, Patch, clipped, error_of, is_sub_byte, named, open_patch

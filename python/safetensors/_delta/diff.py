@@ -10,12 +10,13 @@ import tempfile
 from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
-from .. import _core, _sums
+from .. import _core
+from .._checking import sums
 from .._model_folder import choice_of
 from .._paths import refuse_url
-from .._specs import Spec
+from .._saving.specs import Spec
+from .._saving.writer import safe_create
 from .._typing import Buffer, Path
-from .._writer import safe_create
 from .patch import (
     FORMAT,
     MAX_LABEL_NBYTES,
@@ -32,7 +33,7 @@ Labels = tuple[str | None, str | None]
 _COPY_NBYTES = 4 << 20
 _VALUES = ("auto", "set")
 _BASE, _TARGET = 32, 64  # the digests in a record
-_DIGEST_NBYTES = {_sums.XXH3: 16, _sums.SHA256: 32}
+_DIGEST_NBYTES = {sums.XXH3: 16, sums.SHA256: 32}
 
 
 class Options(NamedTuple):
@@ -45,7 +46,7 @@ class Options(NamedTuple):
 
     @classmethod
     def checked(cls, digest: str, values: str, labels: Labels, fsync: bool = False) -> Options:
-        if digest not in (_sums.XXH3, _sums.SHA256):
+        if digest not in (sums.XXH3, sums.SHA256):
             raise ValueError(f"digest is {digest!r}, not 'xxh3-128' or 'sha256'")
         if values not in _VALUES:
             raise ValueError(f"values is {values!r}, not 'auto' or 'set'")
@@ -167,7 +168,7 @@ def _add_blocks(
     """Adds a tensor that both states have, with one dtype and shape, if it changed."""
     spec, base = old.specs[name], old.read(name)
     digests: dict[str, Any] = {"base_digest": before.get(name)}
-    if options.digest != _sums.XXH3:  # the codec computes XXH3 only
+    if options.digest != sums.XXH3:  # the codec computes XXH3 only
         after[name] = digest_of(spec, data, options.digest)
         before.setdefault(name, digest_of(spec, base, options.digest))
         digests = {"base_digest": before[name], "target_digest": after[name]}

@@ -7,12 +7,13 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from .. import _core, _sums
+from .. import _core
+from .._checking import sums
 from .._core import safe_open
 from .._model_folder import BY_RULE, Choice
-from .._prepare import Prepared, prepared
+from .._saving.prepare import Prepared, prepared
+from .._saving.specs import Spec, spec_in, spec_of
 from .._shards import Shard, find_shards, open_shards, refuse_repeated
-from .._specs import Spec, spec_in, spec_of
 from .._typing import Buffer, Sources
 
 Model = Sources | Mapping[str, Any]
@@ -121,7 +122,7 @@ def prepared_as_bytes(name: str, tensor: Any) -> Prepared:
 def digest_of(spec: Spec, data: Buffer, algorithm: str) -> str:
     """Returns the digest of a tensor, such as "xxh3-128:99aa..."."""
     hasher = _core._TensorHasher(spec.dtype, spec.shape)
-    if algorithm == _sums.SHA256:
+    if algorithm == sums.SHA256:
         sha256 = hashlib.sha256(hasher.start)
         sha256.update(data)
         return f"{algorithm}:{sha256.hexdigest()}"
@@ -132,4 +133,4 @@ def digest_of(spec: Spec, data: Buffer, algorithm: str) -> str:
 def whole_digest(digests: Mapping[str, str], algorithm: str) -> str:
     """Returns the digest of a model whose tensors have these digests."""
     bare = {name: digest.partition(":")[2] for name, digest in digests.items()}
-    return f"{algorithm}:{_sums.whole_digest(bare, algorithm)}"
+    return f"{algorithm}:{sums.whole_digest(bare, algorithm)}"

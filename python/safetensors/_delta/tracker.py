@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from .. import _core
-from .._specs import Spec
+from .._saving.specs import Spec
 from .._typing import Buffer, Path
 from .chain import Held, run
 from .diff import Options, write_patch

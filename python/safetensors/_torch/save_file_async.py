@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _core
 from .._core import TensorSpec
-from .._save_async import Readers, SaveFuture, start_save
+from .._saving.save_async import Readers, SaveFuture, start_save
 from .._typing import Path, SumsOption
 from . import transfer
 from ._module import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .. import _model_files
+from .._saving import model_files
 from .._typing import Path, Progress, SumsOption
 from ._module import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
@@ -69,4 +69,4 @@ def save_files(
         to_file({each: tensors[each] for each in names}, path, notes, progress=report, sums=sums)
 
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in tensors.items()}
-    return _model_files.save_files(sizes, save, folder, max_shard_size, name, fsync, progress, sums)
+    return model_files.save_files(sizes, save, folder, max_shard_size, name, fsync, progress, sums)

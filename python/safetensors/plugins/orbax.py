@@ -65,7 +65,7 @@ class SafetensorsHandler:
         """Returns the arrays' `jax.ShapeDtypeStruct`s by name, without shardings."""
         import jax
 
-        from .._specs import specs_of
+        from .._saving.specs import specs_of
         from ..jax import dtype_of
 
         return {

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import _core
-from safetensors._digests import processors
+from safetensors._checking.digests import processors
 from safetensors._paths import is_folder_target, is_model
 from safetensors._typing import Path, Progress
 
@@ -26,7 +26,7 @@ from ._convert_units import NBYTES, Output, Unit, most_values, units_of
 from ._shared_work import share
 
 if TYPE_CHECKING:
-    from safetensors._writer import SafeWriter
+    from safetensors._saving.writer import SafeWriter
 
 _BUFFERS_NBYTES = 384 << 20
 """Limit of the memory in which all threads together read and decode."""
@@ -88,7 +88,7 @@ def convert(
             finite; or values are too large for the type.
         SafetensorError: writing failed.
     """
-    from safetensors._writer import safe_create
+    from safetensors._saving.writer import safe_create
 
     if threads < 0:
         raise ValueError(f"threads is {threads}, not 0 or more")
@@ -134,12 +134,12 @@ def _added_up(progress: Progress | None, total: int) -> Advance | None:
 
 def _refuse_other_model(plan: Plan, folder: str, most: int | str) -> None:
     """Raises SafetensorError if the folder has files of a model that would not be replaced."""
-    from safetensors import _recovery, _split
-    from safetensors._model_files import refuse_other_model
+    from safetensors._saving import recovery, split
+    from safetensors._saving.model_files import refuse_other_model
 
-    names = _split.file_names(_MODEL, len(_split.split(plan.sizes(), most).shards))
-    old = _recovery.old_names(folder, _MODEL)
-    refuse_other_model(folder, [*names, _split.index_name(_MODEL), *old])
+    names = split.file_names(_MODEL, len(split.split(plan.sizes(), most).shards))
+    old = recovery.old_names(folder, _MODEL)
+    refuse_other_model(folder, [*names, split.index_name(_MODEL), *old])
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from safetensors._companions import Companions
 from safetensors._errors import WeightsCode, failure_of
-from safetensors._specs import CASTABLE, nbytes_of
+from safetensors._saving.companions import Companions
+from safetensors._saving.specs import CASTABLE, nbytes_of
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
 

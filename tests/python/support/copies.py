@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from safetensors import safe_open
-from safetensors._writer import safe_create
+from safetensors._saving.writer import safe_create
 from safetensors.numpy import save
 
 

@@ -11,9 +11,10 @@ import time
 import numpy as np
 
 import safetensors
-from safetensors import _folder, _journal
 from safetensors import numpy as stn
-from safetensors._folder import Folder
+from safetensors._saving import folder as _folder
+from safetensors._saving import journal
+from safetensors._saving.folder import Folder
 from support import replaced_calls
 from support.model_saves import kill, same
 
@@ -59,7 +60,7 @@ def state(path):
 class Steps(replaced_calls.Steps):
     """The steps of a change or a recovery: the calls that change or flush files."""
 
-    MODULES = (_folder, _journal)
+    MODULES = (_folder, journal)
     CALLS = ("fsync", "pwrite")
     OTHERS = (
         ("close", safetensors.SafeWriter, "close"),

@@ -10,9 +10,11 @@ import warnings
 import numpy as np
 
 import safetensors
-from safetensors import _core, _folder, _model_files, _recovery, _shards, _split, _switch
+from safetensors import _core, _shards
 from safetensors import numpy as stn
-from safetensors._folder import Folder
+from safetensors._saving import folder as _folder
+from safetensors._saving import model_files, recovery, split, switch
+from safetensors._saving.folder import Folder
 from support import replaced_calls
 
 OTHERS = {"config.json": "{}", "model-00001-of-00002.safetensors.bak": "x", ".model.notes": "y"}
@@ -38,9 +40,9 @@ CHANGES = {
 def files_of(arrays, limit):
     """Returns the names of a model's files, and of the other files."""
     sizes = {name: array.nbytes for name, array in arrays.items()}
-    count = len(_split.split(sizes, limit).shards)
-    index = [_split.index_name("model")] if count > 1 else []
-    return {*_split.file_names("model", count), *index, *OTHERS}
+    count = len(split.split(sizes, limit).shards)
+    index = [split.index_name("model")] if count > 1 else []
+    return {*split.file_names("model", count), *index, *OTHERS}
 
 
 def make(folder, limit):
@@ -68,7 +70,7 @@ def load(folder):
 def load_as_transformers(folder):
     """Returns the arrays of the model as most programs do: one file is preferred to an index."""
     single = folder / "model.safetensors"
-    return load(single if single.exists() else folder / _split.index_name("model"))
+    return load(single if single.exists() else folder / split.index_name("model"))
 
 
 def same(found, expected):
@@ -99,7 +101,7 @@ def state(folder, limits):
 class Steps(replaced_calls.Steps):
     """The steps of a save or a recovery: the calls that change or flush files, and open them."""
 
-    MODULES = (_folder, _recovery, _switch, _model_files)
+    MODULES = (_folder, recovery, switch, model_files)
     CALLS = ("fchmod", "fsync", "ftruncate", "mkdir", "rmdir", "write")
     OTHERS = (
         ("save", stn, "save_file"),

@@ -10,8 +10,8 @@ import pathlib
 import random
 from typing import NamedTuple
 
-from safetensors import _journal
-from safetensors._folder import Folder
+from safetensors._saving import journal as _journal
+from safetensors._saving.folder import Folder
 from support import replaced_calls
 
 SECTOR_NBYTES = 512

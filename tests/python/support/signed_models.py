@@ -3,7 +3,8 @@
 import json
 import shutil
 
-from safetensors import SafetensorError, _sums
+from safetensors import SafetensorError
+from safetensors._checking import sums as _sums
 from safetensors.torch import save_file, save_files
 from support import cli
 

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from . import _core
-from ._core import SafetensorError, safe_open
-from ._core import _OwnTarget as OwnTarget
-from ._errors import failure
-from ._near_names import suggestions
-from ._pickling import NotPickled
-from ._prepare import Prepared, prepared
-from ._specs import Row, Spec, spec_in, spec_of, specs_of
-from ._stream_target import StreamTarget, stream_target
-from ._tensor_stream import TensorStream
-from ._typing import Path, Progress, SumsOption
-from ._writer_state import OpenWriter, closed_error, refuse_own_call
+from .. import _core
+from .._core import SafetensorError, safe_open
+from .._core import _OwnTarget as OwnTarget
+from .._errors import failure
+from .._near_names import suggestions
+from .._pickling import NotPickled
+from .._typing import Path, Progress, SumsOption
+from .prepare import Prepared, prepared
+from .specs import Row, Spec, spec_in, spec_of, specs_of
+from .stream_target import StreamTarget, stream_target
+from .tensor_stream import TensorStream
+from .writer_state import OpenWriter, closed_error, refuse_own_call
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -90,7 +90,7 @@ def safe_create(
     """
     entries = None if specs is None else specs_of(specs)
     if max_shard_size is not None:
-        from ._shard_writer import ShardWriter
+        from .shard_writer import ShardWriter
 
         if not isinstance(target, (str, bytes, os.PathLike)):
             raise TypeError("max_shard_size needs the path of a folder as target")
@@ -102,7 +102,7 @@ def safe_create(
     to: Any = target
     make = None
     if sums:
-        from ._sums_save import of_one
+        from .._checking.sums_save import of_one
 
         if not isinstance(target, _PATHS):
             raise ValueError("sums need a path as target")

@@ -10,14 +10,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _core, _sums
-from ._core import SafetensorError
-from ._errors import failure, failure_of
-from ._paths import is_url, without_secrets
-from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
+from .. import _core
+from .._core import SafetensorError
+from .._errors import failure, failure_of
+from .._paths import is_url, without_secrets
+from . import sums as _sums
+from .sums import SHA256, XXH3, FileSums, Sums, TensorSums
 
 if TYPE_CHECKING:
-    from ._typing import Digests, FileOfLoad, Verify
+    from .._typing import Digests, FileOfLoad, Verify
 
 
 class Damage(NamedTuple):
@@ -84,7 +85,7 @@ def digests_for(
     if isinstance(filename, (str, bytes, os.PathLike)):
         path = os.fsdecode(filename)
         if is_url(path):
-            from ._remote.open import find_cached
+            from .._remote.open import find_cached
 
             cached = find_cached(path)
             path = path if cached is None else cached.path

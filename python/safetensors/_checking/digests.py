@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from . import _core
-from ._core import safe_open
-from ._errors import failure
-from ._paths import open_at_once
-from ._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
+from .. import _core
+from .._core import safe_open
+from .._errors import failure
+from .._paths import open_at_once
+from .sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 256 << 10
 _MAX_HEADER_NBYTES = 100_000_000
@@ -128,7 +128,7 @@ class Tasks:
             for _, work in self._tasks:
                 work()
             return
-        from ._workers import Workers
+        from .._workers import Workers
 
         with Workers(threads, "safetensors-hash") as pool:
             futures = [pool.submit(work) for _, work in self._tasks]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from ._errors import failure
-from ._foreign_arrays import handed_out
+from .._errors import failure
+from .foreign_arrays import handed_out
 
 
 class Prepared(NamedTuple):
@@ -56,9 +56,9 @@ def _refuse_without_buffer(name: str, value: Any) -> None:
 
 
 def _prepared_torch(name: str, tensor: Any) -> Prepared:
-    from ._torch.arrays import _to_ndarray
-    from ._torch.checks import _evaluate_tensors_for_save
-    from ._torch.dtypes import tensor_spec
+    from .._torch.arrays import _to_ndarray
+    from .._torch.checks import _evaluate_tensors_for_save
+    from .._torch.dtypes import tensor_spec
 
     _evaluate_tensors_for_save({name: tensor})
     array, dense = _to_ndarray(tensor)
@@ -67,7 +67,7 @@ def _prepared_torch(name: str, tensor: Any) -> Prepared:
 
 
 def _prepared_numpy(name: str, array: Any) -> Prepared:
-    from . import numpy
+    from .. import numpy
 
     kept: list[Any] = []
     spec = numpy._flatten({name: array}, kept)[name]

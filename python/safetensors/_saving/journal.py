@@ -13,11 +13,11 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from . import _core, _json
-from ._core import SafetensorError, safe_open
-from ._errors import failure
-from ._folder import NOT_FOLLOWED, Folder, Foreign, is_used, left_in, lock, refuse
-from ._sums import path_of
+from .. import _core, _json
+from .._checking.sums import path_of
+from .._core import SafetensorError, safe_open
+from .._errors import failure
+from .folder import NOT_FOLLOWED, Folder, Foreign, is_used, left_in, lock, refuse
 
 KIND = "journal"
 JOURNAL = "journal"

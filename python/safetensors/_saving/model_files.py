@@ -21,15 +21,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _recovery, _split
-from ._errors import failure
-from ._folder import File, Folder
-from ._paths import refuse_url
-from ._switch import Switch
-from ._typing import Path, Progress, SumsOption
+from .._errors import failure
+from .._paths import refuse_url
+from .._typing import Path, Progress, SumsOption
+from . import recovery
+from . import split as _split
+from .folder import File, Folder
+from .switch import Switch
 
 if TYPE_CHECKING:
-    from ._digests import FileDigests
+    from .._checking.digests import FileDigests
 
 SaveShard = Callable[[list[str], Any, Progress | None, Any], None]
 """Called as `save(names, target, progress, sums)`: saves these tensors to a new file, for which
@@ -83,8 +84,8 @@ class ModelFiles:
             if self._made:
                 self._make_folder()
             self._folder = Folder(self._path)
-            _recovery.recover_model(self._folder, name)
-            self._old = _recovery.old_files(self._folder, name)
+            recovery.recover_model(self._folder, name)
+            self._old = recovery.old_files(self._folder, name)
             self._switch = Switch(self._folder, name)
         except BaseException:
             self._remove_folder()
@@ -110,13 +111,13 @@ class ModelFiles:
     def temporary(self, number: int) -> Any:
         """Makes the file of shard `number`, from 1 on, with the rights that it keeps, and returns
         what the writers take in place of its path."""
-        return self.parts.target(_recovery.shard_part(number), self.rights_of)
+        return self.parts.target(recovery.shard_part(number), self.rights_of)
 
     def add_companion(self, name: str, data: bytes) -> None:
         """Adds a small file, which replaces one of this name together with the model."""
         assert _split.is_companion_name(name)
         like = (self._folder, name) if self._folder.identity(name) is not None else None
-        self.parts.write(_recovery.companion_part(name), data, like)
+        self.parts.write(recovery.companion_part(name), data, like)
         self._companions.append(name)
 
     def commit(
@@ -145,12 +146,12 @@ class ModelFiles:
         return [os.path.join(self._path, file) for file in files]
 
     def _write_sums(self, split: _split.Split, digests: Sequence[FileDigests]) -> None:
-        from ._sums_save import sums_of
+        from .._checking.sums_save import sums_of
 
         names = _split.file_names(self._name, len(split.shards))
         data = sums_of(dict(zip(names, digests, strict=True))).to_bytes()
         # They tell about the tensors: who may not read the model may not read them.
-        self.parts.write(_recovery.SUMS, data, (self.parts, _recovery.shard_part(1)))
+        self.parts.write(recovery.SUMS, data, (self.parts, recovery.shard_part(1)))
 
     def abort(self) -> None:
         """Removes everything that was written. Does nothing after `commit`."""
@@ -204,7 +205,7 @@ def save_files(
     split = _split.split(sizes, max_shard_size)
     collect = None
     if sums:
-        from ._sums_save import Collect
+        from .._checking.sums_save import Collect
 
         collect = Collect(sums)
     with ModelFiles(folder, name, fsync) as files:

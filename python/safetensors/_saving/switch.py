@@ -7,9 +7,11 @@ import json
 import os
 from collections.abc import Sequence
 
-from . import _core, _folder, _recovery, _split
-from ._errors import failure
-from ._folder import Folder
+from .. import _core
+from .._errors import failure
+from . import folder as _folder
+from . import recovery, split
+from .folder import Folder
 
 _TRIES = 100
 
@@ -25,20 +27,20 @@ class Switch:
         """
         self._folder = folder
         self._name = name
-        self._content: _recovery.Content | None = None
+        self._content: recovery.Content | None = None
         self.is_committed = False
         """Whether a file has taken its place, so that only the new model can become whole."""
         self._fd = -1
-        self.parts = folder.make_private(name, _recovery.KIND)
+        self.parts = folder.make_private(name, recovery.KIND)
         """The private folder."""
         try:
             self._fd = self._make()
             with contextlib.suppress(OSError):  # a file system without locks
                 if not _folder.lock(self._fd):
-                    _recovery.refuse_busy(folder, name)
+                    recovery.refuse_busy(folder, name)
             # If two processes make a switch at the same time, at least one sees both and gives up.
-            if self._others() or self.parts.identity(_recovery.SWITCH) is None:
-                _recovery.refuse_busy(folder, name)
+            if self._others() or self.parts.identity(recovery.SWITCH) is None:
+                recovery.refuse_busy(folder, name)
         except BaseException:
             if not self.abort():  # interrupted as it was made
                 folder.remove_private(self.parts)
@@ -47,22 +49,22 @@ class Switch:
     def _make(self) -> int:
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):
-                self.parts.write(_recovery.SWITCH, b"")
-                fd = self.parts.open(_recovery.SWITCH)
+                self.parts.write(recovery.SWITCH, b"")
+                fd = self.parts.open(recovery.SWITCH)
                 if fd is not None:
                     return fd
             # While the folder is empty, a recovery may remove it, and so may another user who may
             # rename it.
-            self.parts = self._folder.make_private(self._name, _recovery.KIND)
-        return _recovery.refuse_busy(self._folder, self._name)
+            self.parts = self._folder.make_private(self._name, recovery.KIND)
+        return recovery.refuse_busy(self._folder, self._name)
 
     def _others(self) -> list[str]:
         """Returns other saves of the model. One without a switch yet will see this one."""
         return [
             each.folder.name
-            for each in _recovery.saves_of(self._folder, self._name)
+            for each in recovery.saves_of(self._folder, self._name)
             if each.folder.name != self.parts.name
-            and each.folder.identity(_recovery.SWITCH) is not None
+            and each.folder.identity(recovery.SWITCH) is not None
         ]
 
     def commit(self, shards: int, fsync: bool, companions: Sequence[str] = ()) -> None:
@@ -74,27 +76,27 @@ class Switch:
             companions: the names of small files that are replaced, too.
         """
         folder, name = self._folder, self._name
-        files = _split.file_names(name, shards)
-        index = _split.index_name(name)
-        old = _recovery.old_files(folder, name)
-        old.update(_recovery.identities(folder, files))
+        files = split.file_names(name, shards)
+        index = split.index_name(name)
+        old = recovery.old_files(folder, name)
+        old.update(recovery.identities(folder, files))
         durable = fsync or bool(old)
-        has_sums = self.parts.identity(_recovery.SUMS) is not None
+        has_sums = self.parts.identity(recovery.SUMS) is not None
         if durable:
-            small = [_recovery.companion_part(file) for file in companions]
-            for part in [*_recovery.parts_of(shards), *small, *[_recovery.SUMS] * has_sums]:
+            small = [recovery.companion_part(file) for file in companions]
+            for part in [*recovery.parts_of(shards), *small, *[recovery.SUMS] * has_sums]:
                 _folder.flush(self.parts, part)
         if shards == 1 and index not in old and not companions:  # one rename is atomic
-            _recovery.remove_sums(folder, name)
-            self.parts.move(_recovery.shard_part(1), folder, files[0])
+            recovery.remove_sums(folder, name)
+            self.parts.move(recovery.shard_part(1), folder, files[0])
             self.is_committed = True
             if has_sums:
-                self.parts.move(_recovery.SUMS, folder, _split.sums_name(name))
+                self.parts.move(recovery.SUMS, folder, split.sums_name(name))
             if fsync:
                 folder.flush()
-            _recovery.roll_back(folder, self.parts)
+            recovery.roll_back(folder, self.parts)
         else:
-            self._content = _recovery.Content(shards, old, self._inodes(shards), [*companions])
+            self._content = recovery.Content(shards, old, self._inodes(shards), [*companions])
             self._fill(self._content, durable)
             self._take_places(self._content, durable)
             self.is_committed = True
@@ -110,21 +112,21 @@ class Switch:
             os.ftruncate(self._fd, 0)  # first: from here on, recovery removes them too
             if self._content is not None:
                 self._show(False)
-            _recovery.roll_back(self._folder, self.parts)
+            recovery.roll_back(self._folder, self.parts)
         finally:
             self._close()
         return True
 
     def _inodes(self, shards: int) -> list[int]:
-        found = _recovery.identities(self.parts, _recovery.parts_of(shards))
-        return [found[part][2] for part in _recovery.parts_of(shards)]
+        found = recovery.identities(self.parts, recovery.parts_of(shards))
+        return [found[part][2] for part in recovery.parts_of(shards)]
 
-    def _fill(self, content: _recovery.Content, durable: bool) -> None:
+    def _fill(self, content: recovery.Content, durable: bool) -> None:
         if durable:
             self.parts.flush()  # first: a complete switch says that all parts are there
         fields = content._asdict()
         if _core._own_stem(self._name) != self._name:
-            fields[_recovery.NAME] = self._name
+            fields[recovery.NAME] = self._name
         rest = memoryview(json.dumps(fields).encode())
         while rest:
             rest = rest[os.write(self._fd, rest) :]
@@ -138,16 +140,16 @@ class Switch:
         with contextlib.suppress(OSError):  # a file system without the sticky bit
             os.fchmod(self.parts.fileno(), 0o1700 if is_complete else 0o700)
 
-    def _take_places(self, content: _recovery.Content, durable: bool) -> None:
+    def _take_places(self, content: recovery.Content, durable: bool) -> None:
         try:
-            _recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
+            recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
         except BaseException as error:
             if self._is_untouched(content):
                 raise
             self.is_committed = True
             # A part of the old model is gone, so only the new one can still become whole.
             try:
-                _recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
+                recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
             except OSError as again:
                 raise failure(
                     "incomplete_model",
@@ -158,13 +160,13 @@ class Switch:
             if not isinstance(error, OSError):
                 raise
 
-    def _is_untouched(self, content: _recovery.Content) -> bool:
+    def _is_untouched(self, content: recovery.Content) -> bool:
         """Returns whether no file was removed or renamed: the old index is the first. Another
         program may have changed the old files, which is why the save is refused."""
         here = {*self.parts.names()}
-        index = _split.index_name(self._name)
+        index = split.index_name(self._name)
         is_there = index not in content.old or self._folder.identity(index) is not None
-        return is_there and here.issuperset(_recovery.parts_of(content.shards))
+        return is_there and here.issuperset(recovery.parts_of(content.shards))
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1  # first: a descriptor that is closed may be another's

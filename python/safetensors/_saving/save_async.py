@@ -9,12 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
-from . import _core
-from ._core import TensorSpec
-from ._errors import failure
-from ._pickling import NotPickled
-from ._typing import Path, SumsOption
-from ._workers import Workers
+from .. import _core
+from .._core import TensorSpec
+from .._errors import failure
+from .._pickling import NotPickled
+from .._typing import Path, SumsOption
+from .._workers import Workers
 
 if TYPE_CHECKING:
     NoneFuture = Future[None]
@@ -178,7 +178,7 @@ def start_save(
     absolute = os.path.abspath(typed)  # the working directory may change
     make = None
     if sums:
-        from ._sums_save import of_one
+        from .._checking.sums_save import of_one
 
         make = of_one(sums, absolute)
     save = _core._StagedSave(specs, metadata, absolute, bool(fsync), make)

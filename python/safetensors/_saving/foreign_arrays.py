@@ -6,8 +6,8 @@ import importlib
 import sys
 from typing import Any
 
-from ._core import SafetensorError
-from ._errors import failure
+from .._core import SafetensorError
+from .._errors import failure
 
 __all__ = ["array_of", "handed_out"]
 

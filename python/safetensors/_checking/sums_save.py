@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from . import _core, _digests, _sums
-from ._core import _OwnTarget as OwnTarget
-from ._digests import FileDigests, Known
-from ._sums import SHA256, XXH3, Sums, TensorSums
-from ._typing import Path, SumsOption
+from .. import _core
+from .._core import _OwnTarget as OwnTarget
+from .._typing import Path, SumsOption
+from . import digests
+from . import sums as _sums
+from .digests import FileDigests, Known
+from .sums import SHA256, XXH3, Sums, TensorSums
 
 Make = tuple[str | None, Callable[[str, Known | None], bytes | None]]
 """The argument of the compiled module: the path of the sums, and a function that returns their
@@ -24,7 +26,7 @@ class Collect:
         self.files: list[FileDigests] = []
 
     def _make(self, temporary: str, known: Known | None) -> None:
-        self.files.append(_digests.of_file(temporary, self._algorithms, known))
+        self.files.append(digests.of_file(temporary, self._algorithms, known))
 
     @property
     def make(self) -> Make:
@@ -58,7 +60,7 @@ def of_one(sums: SumsOption | Collect, filename: Path | OwnTarget) -> Make | Non
     name = os.path.basename(path)
 
     def make(temporary: str, known: Known | None) -> bytes:
-        return sums_of({name: _digests.of_file(temporary, algorithms, known)}).to_bytes()
+        return sums_of({name: digests.of_file(temporary, algorithms, known)}).to_bytes()
 
     return _sums.path_of(path), make
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from . import _core
+from .. import _core
 
 SUMS = ".sums.json"
 _INDEX = ".index.json"

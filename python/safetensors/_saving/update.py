@@ -7,18 +7,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._core import SafetensorError, safe_open
-from ._errors import failure
-from ._near_names import suggestions
-from ._paths import refuse_url
-from ._prepare import Prepared, prepared
-from ._specs import Spec, spec_in, spec_of
-from ._typing import Path, SumsOption
-from ._writer import safe_create
+from .._core import SafetensorError, safe_open
+from .._errors import failure
+from .._near_names import suggestions
+from .._paths import refuse_url
+from .._typing import Path, SumsOption
+from .prepare import Prepared, prepared
+from .specs import Spec, spec_in, spec_of
+from .writer import safe_create
 
 if TYPE_CHECKING:
-    from ._in_place import Edit
-    from ._journal import File
+    from .in_place import Edit
+    from .journal import File
 
 
 class _Keep:
@@ -123,7 +123,7 @@ def update_file(
 
 
 def _update_in_place(filename: Path, tensors: Mapping[str, Any], shared: bool) -> None:
-    from ._in_place import edit_files  # needs locks, which Windows does not have
+    from .in_place import edit_files  # needs locks, which Windows does not have
 
     def edits_of(files: Sequence[File]) -> Iterator[Edit]:
         handle = files[0].handle

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._core import SafetensorError
-from ._errors import failure
+from .._core import SafetensorError
+from .._errors import failure
 
 if TYPE_CHECKING:
-    from ._stream_target import StreamTarget
+    from .stream_target import StreamTarget
 
 OPEN = "open"
 BUSY = "busy"

@@ -11,10 +11,12 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple, NoReturn
 
-from . import _core, _json, _split
-from ._core import SafetensorError
-from ._errors import failure
-from ._folder import (
+from .. import _core, _json
+from .._core import SafetensorError
+from .._errors import failure
+from .._typing import Path
+from . import split
+from .folder import (
     Folder,
     Foreign,
     Left,
@@ -26,13 +28,12 @@ from ._folder import (
     user_name,
     warn_of,
 )
-from ._journal import recover_files
-from ._typing import Path
+from .journal import recover_files
 
 CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
 
 KIND = "save"
-_ENDINGS = _split.file_names("", 1)[0], _split.index_name("")
+_ENDINGS = split.file_names("", 1)[0], split.index_name("")
 SWITCH, SUMS = "switch", "sums"
 NAME = "name"
 """The key of a switch that has the name of the model, if the folder's name has a part of it."""
@@ -100,7 +101,7 @@ def _refuse_absent_or_damaged(folder: str, file: str) -> None:
     """Raises unless a file can be opened, or another one of its model exists."""
     path = os.path.join(folder, file)
     if not os.path.exists(path):
-        name = _split.model_name(file)
+        name = split.model_name(file)
         if any(_is_file_of(name, each) for each in os.listdir(folder)):
             return
     elif not file.endswith(_ENDINGS):
@@ -157,12 +158,12 @@ def old_files(folder: Folder, name: str) -> dict[str, Identity]:
     Raises:
         SafetensorError: the index is damaged, another user's, or not a regular file.
     """
-    index = _split.index_name(name)
-    files = [index, *_split.file_names(name, 1)]
+    index = split.index_name(name)
+    files = [index, *split.file_names(name, 1)]
     data = read_whole(folder, index, _MAX_INDEX_NBYTES)
     if data is not None:
         by_file, _ = _core._parse_index(data, os.path.join(folder.path, index))
-        files += [file for file in by_file if _split.is_shard_name(name, file)]
+        files += [file for file in by_file if split.is_shard_name(name, file)]
     return identities(folder, files)
 
 
@@ -216,7 +217,7 @@ def _parse(data: bytes, stem: str, path: str) -> tuple[str, Content | None]:
     if not isinstance(name, str) or "\0" in name or _core._own_stem(name) != stem:
         refuse(path, f"it is about {str(name)[:100]!r}, and its folder about {stem!r}")
     shards, old = found["shards"], found["old"]
-    if type(shards) is not int or not 1 <= shards <= _split.MAX_SHARDS:
+    if type(shards) is not int or not 1 <= shards <= split.MAX_SHARDS:
         refuse(path, f"it has a bad number of shards: {str(shards)[:100]}")
     if not isinstance(old, dict):
         refuse(path, "its list of old files is not an object")
@@ -231,7 +232,7 @@ def _parse(data: bytes, stem: str, path: str) -> tuple[str, Content | None]:
     if not isinstance(companions, list):
         refuse(path, "its list of companions is not a list")
     for file in companions:
-        if not isinstance(file, str) or not _split.is_companion_name(file):
+        if not isinstance(file, str) or not split.is_companion_name(file):
             refuse(path, f"it names {str(file)[:100]!r}, which is no companion of a model")
     return name, Content(shards, old, inodes, companions)
 
@@ -243,8 +244,8 @@ def _are_numbers(found: object, count: int) -> bool:
 def roll_forward(folder: Folder, save: Folder, name: str, content: Content, durable: bool) -> None:
     """Does what of the switch has not been done, and removes the private folder."""
     here = {*save.names()}
-    index = _split.index_name(name)
-    files = _split.file_names(name, content.shards) + [index] * (content.shards > 1)
+    index = split.index_name(name)
+    files = split.file_names(name, content.shards) + [index] * (content.shards > 1)
     parts = dict(zip(files, parts_of(content.shards), strict=True))
     waiting = {file: part for file, part in parts.items() if part in here}
     outdated = [file for file in content.old if file in waiting or file not in files]
@@ -268,7 +269,7 @@ def roll_forward(folder: Folder, save: Folder, name: str, content: Content, dura
         if companion_part(file) in here:
             save.move(companion_part(file), folder, file)
     if SUMS in here:
-        save.move(SUMS, folder, _split.sums_name(name))
+        save.move(SUMS, folder, split.sums_name(name))
     if durable:
         folder.flush()
         save.flush()
@@ -331,7 +332,7 @@ def companion_part(file: str) -> str:
 def _is_part(file: str) -> bool:
     """Returns whether a private folder of a save may have a file of this name."""
     if file.startswith("+"):
-        return _split.is_companion_name(file[1:])
+        return split.is_companion_name(file[1:])
     return file in (SWITCH, SUMS, "index") or _PART.fullmatch(file) is not None
 
 
@@ -343,13 +344,13 @@ def parts_of(shards: int) -> list[str]:
 def _stems_of(file: str) -> list[str]:
     """Returns what the private folder may be called that a save of this file has."""
     names = [file.removesuffix(ending) for ending in _ENDINGS if file.endswith(ending)]
-    names.append(_split.model_name(file))
+    names.append(split.model_name(file))
     return [_core._own_stem(name) for name in names if name and _is_file_of(name, file)]
 
 
 def _is_file_of(name: str, file: str) -> bool:
-    fixed = (f"{name}.safetensors", _split.index_name(name))
-    return file in fixed or _split.is_shard_name(name, file)
+    fixed = (f"{name}.safetensors", split.index_name(name))
+    return file in fixed or split.is_shard_name(name, file)
 
 
 def identities(folder: Folder, files: Collection[str]) -> dict[str, Identity]:
@@ -365,7 +366,7 @@ def _read(fd: int) -> bytes:
 
 def remove_sums(folder: Folder, name: str) -> None:
     """Removes the sums of a model that is about to change."""
-    _core._remove_sums(os.path.join(folder.path, _split.file_names(name, 1)[0]))
+    _core._remove_sums(os.path.join(folder.path, split.file_names(name, 1)[0]))
 
 
 def refuse_busy(folder: Folder, name: str) -> NoReturn:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._save_async import SaveFuture, start_save
-from ._typing import Path, SumsOption
+from .._typing import Path, SumsOption
+from .save_async import SaveFuture, start_save
 
 
 def save_file_async(

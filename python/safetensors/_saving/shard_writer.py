@@ -7,17 +7,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _core
-from ._core import SafetensorError, safe_open
-from ._errors import failure
-from ._model_files import ModelFiles
-from ._specs import Row, nbytes_of
-from ._split import MAX_SHARDS, Split, parse_size, split
-from ._typing import Buffer, Path, Progress, SumsOption
-from ._writer_state import closed_error, own_call_error, still_writing_error
+from .. import _core
+from .._core import SafetensorError, safe_open
+from .._errors import failure
+from .._typing import Buffer, Path, Progress, SumsOption
+from .model_files import ModelFiles
+from .specs import Row, nbytes_of
+from .split import MAX_SHARDS, Split, parse_size, split
+from .writer_state import closed_error, own_call_error, still_writing_error
 
 if TYPE_CHECKING:
-    from ._sums_save import Collect
+    from .._checking.sums_save import Collect
 
 
 class _Shard:
@@ -75,7 +75,7 @@ class ShardWriter:
         self._progress = progress
         self._sums: list[str] = []
         if sums:
-            from ._sums_save import algorithms_of
+            from .._checking.sums_save import algorithms_of
 
             self._sums = algorithms_of(sums)
         self._lock = threading.RLock()
@@ -307,7 +307,7 @@ class ShardWriter:
             if shard.writer is None:
                 metadata, layout, fsync, budget = self._options
                 if self._sums:
-                    from ._sums_save import Collect
+                    from .._checking.sums_save import Collect
 
                     shard.digests = Collect(self._sums)
                 shard.writer = _core._FileWriter(

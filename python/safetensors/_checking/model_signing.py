@@ -19,8 +19,8 @@ from model_signing import hashing, manifest, signing, verifying
 from OpenSSL.crypto import X509StoreContextError
 from sigstore.errors import VerificationError
 
-from ._errors import failure
-from ._paths import open_at_once
+from .._errors import failure
+from .._paths import open_at_once
 
 _MAX_NBYTES = 100_000_000
 """Of the signature of a folder, which has the digest of each file in it."""

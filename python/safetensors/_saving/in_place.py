@@ -13,21 +13,11 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from . import _core
-from ._errors import in_two_files
-from ._folder import Folder, warn_of
-from ._journal import (
-    JOURNAL,
-    KIND,
-    NAME,
-    NEW,
-    File,
-    Journal,
-    finish,
-    recover_files,
-    refuse_in_place,
-)
-from ._writer import safe_create
+from .. import _core
+from .._errors import in_two_files
+from .folder import Folder, warn_of
+from .journal import JOURNAL, KIND, NAME, NEW, File, Journal, finish, recover_files, refuse_in_place
+from .writer import safe_create
 
 Edit = tuple[str, Callable[[bytes], Any]]
 """A tensor's name, and a function that returns its new bytes from the old ones."""

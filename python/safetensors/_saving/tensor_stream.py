@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from types import TracebackType
 
-from ._typing import Buffer
+from .._typing import Buffer
 
 _BUFFER_NBYTES = 1 << 20
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring_ascii as _quoted  # as json.dumps, but ten times as fast
 from typing import NamedTuple
 
-from . import _core
-from ._core import SafetensorError
-from ._errors import failure
-from ._paths import open_at_once
+from .. import _core
+from .._core import SafetensorError
+from .._errors import failure
+from .._paths import open_at_once
 
 XXH3, SHA256 = "xxh3-128", "sha256"
 BLOCK_SIZE = 4 << 20

@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn
 
-from ._core import SafetensorError
-from ._core import _Folder as Folder
-from ._errors import failure
-from ._warn import warn
+from .._core import SafetensorError
+from .._core import _Folder as Folder
+from .._errors import failure
+from .._warn import warn
 
 __all__ = ["Folder"]
 

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import _core
-from ._core import safe_open
-from ._errors import failure
-from ._typing import Path
+from .. import _core
+from .._core import safe_open
+from .._errors import failure
+from .._typing import Path
 
 
 class Spec(NamedTuple):
@@ -95,7 +95,7 @@ def spec_of(name: str, value: Any) -> Spec:
     torch = sys.modules.get("torch")
     is_torch = torch is not None and isinstance(value, torch.Tensor)
     if is_torch:
-        from ._torch.checks import refuse_shapeless
+        from .._torch.checks import refuse_shapeless
 
         refuse_shapeless(value, name)
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
@@ -132,7 +132,7 @@ def _specs_of_file(file: safe_open) -> dict[str, Spec]:
 
 
 def _specs_of_path(path: Path) -> dict[str, Spec]:
-    from ._shards import find_shards, open_tensors
+    from .._shards import find_shards, open_tensors
 
     with contextlib.ExitStack() as stack:
         handles, _ = open_tensors(find_shards(path), None, "pread", stack)
@@ -155,6 +155,6 @@ def _refuse_shared(source: Mapping[str, Any]) -> None:
         if isinstance(value, torch.Tensor) and value.device.type != "meta"
     }
     if real:
-        from ._torch.checks import _refuse_shared_tensors
+        from .._torch.checks import _refuse_shared_tensors
 
         _refuse_shared_tensors(real)

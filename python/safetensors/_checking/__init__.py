@@ -1,0 +1,1 @@
+"""Compares tensors with sums and signatures, and makes these."""

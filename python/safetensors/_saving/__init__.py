@@ -1,0 +1,1 @@
+"""Writes files and models: one by one, tensor by tensor, in place and in the background."""
