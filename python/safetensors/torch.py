@@ -69,8 +69,10 @@ _LAZY = {
     "stream_files": "load_files",
     "storage_ptr": "shared_memory",
     "storage_size": "shared_memory",
+    "_flatten_as_ptr": "save_file",
     "_swapped": "arrays",
     "_to_ndarray": "arrays",
+    "_tobytes": "arrays",
     "_view2torch": "arrays",
     "_end_ptr": "shared_memory",
     "_filter_shared_not_shared": "shared_memory",
@@ -122,10 +124,11 @@ def save_model(
         ValueError, SafetensorError: as `save_file`.
     """
     from ._torch.models import state_to_save
+    from ._torch.save_file import to_file
 
     state_dict, notes = state_to_save(model, metadata, force_contiguous)
     advice = " Or use save_model(..., force_contiguous=True), read the docs for potential caveats."
-    _save_file(state_dict, filename, notes, fsync, progress, sums, advice)
+    to_file(state_dict, filename, notes, fsync, progress, sums, advice)
 
 
 def load_model(
@@ -192,6 +195,8 @@ def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = 
         if data is not None:
             return data
     # The compiled module declined: some tensor needs preparation, or is an error to be raised here.
+    from ._torch.save_file import _flatten_as_ptr
+
     keep_alive: List[Any] = []
     return serialize(_flatten_as_ptr(tensors, keep_alive), metadata=metadata)
 
@@ -224,36 +229,9 @@ def save_file(
             such as FileNotFoundError or PermissionError.
         ValueError, RuntimeError, NotImplementedError: as `save`.
     """
-    _save_file(tensors, filename, metadata, fsync, progress, sums)
+    from ._torch.save_file import to_file
 
-
-def _save_file(
-    tensors: Dict[str, torch.Tensor],
-    filename: Path,
-    metadata: Optional[Dict[str, str]],
-    fsync: bool,
-    progress: Optional[Progress],
-    sums: SumsOption,
-    advice: str = "",
-) -> None:
-    """Does what `save_file` does. The text of a ValueError about a tensor ends with the advice."""
-    make = None
-    if sums:
-        from ._checking.sums_save import of_one
-
-        make = of_one(sums, filename)
-    if isinstance(tensors, dict) and _core._save_torch_file(
-        tensors, filename, metadata, fsync, progress, make
-    ):
-        return
-    keep_alive: List[Any] = []
-    try:
-        specs = _flatten_as_ptr(tensors, keep_alive)
-    except ValueError as error:
-        if not advice:
-            raise
-        raise ValueError(f"{error}{advice}") from error
-    _core._save_specs_file(specs, filename, metadata, fsync, progress, make)
+    to_file(tensors, filename, metadata, fsync, progress, sums)
 
 
 def load(data: Buffer) -> Dict[str, torch.Tensor]:
@@ -312,33 +290,3 @@ def load_file(
 
 def _getdtype(dtype_str: str) -> torch.dtype:
     return _TYPES[dtype_str]
-
-
-def _tobytes(tensor: torch.Tensor, name: str = "") -> bytes:
-    """Returns the tensor's bytes as the file stores them."""
-    from ._torch.arrays import _to_ndarray
-    from ._torch.checks import _check_dense
-
-    _check_dense(tensor, name)
-    return bytes(_to_ndarray(tensor)[0].tobytes())
-
-
-def _flatten_as_ptr(
-    tensors: Dict[str, torch.Tensor], keep_alive_buffer: List[Any]
-) -> Dict[str, TensorSpec]:
-    """Returns the argument of `serialize`.
-
-    The specs point to memory that `keep_alive_buffer` owns once this function returns.
-    """
-    from ._torch.arrays import _to_ndarray
-    from ._torch.checks import _check_dense, _evaluate_tensors_for_save
-    from ._torch.dtypes import tensor_spec
-
-    _evaluate_tensors_for_save(tensors)
-    specs = {}
-    for name, tensor in tensors.items():
-        _check_dense(tensor, name)
-        array, dense = _to_ndarray(tensor)
-        keep_alive_buffer.append((array, dense))
-        specs[name] = tensor_spec(tensor, array.ctypes.data, array.nbytes)
-    return specs

@@ -203,6 +203,6 @@ def _made_as(tensors: Mapping[str, Any], name: str, held: Held) -> Any:
         from .._torch.arrays import _view2torch
 
         return _view2torch([(name, entry)])[name]
-    from ..numpy import _view2np
+    from .._numpy_arrays import _view2np
 
     return _view2np([(name, entry)])[name]

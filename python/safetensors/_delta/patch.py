@@ -191,7 +191,7 @@ class Patch(NotPickled):
         """
         import numpy as np
 
-        from ..numpy import _getdtype
+        from .._numpy_arrays import _getdtype
 
         change = self._change(name)
         record = change.record

@@ -63,7 +63,7 @@ def _read_by_framework(tensor: Any) -> Any:
     # DLPack has bfloat16, but NumPy reads no such arrays; ml_dtypes gives it the types.
     mlx = sys.modules.get("mlx.core")
     if mlx is not None and isinstance(tensor, mlx.array):
-        return importlib.import_module(f"{__package__}.mlx")._to_numpy(tensor)
+        return importlib.import_module("safetensors.mlx")._to_numpy(tensor)
     import numpy as np
 
     jax = sys.modules.get("jax")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from .._numpy_arrays import _as_dict, _flatten
 from .._typing import Path, SumsOption
 from .save_async import SaveFuture, start_save
 
@@ -42,8 +42,6 @@ def save_file_async(
     Raises:
         SafetensorError: as `save`.
     """
-    # By its name, because that module imports this one.
-    numpy = importlib.import_module("safetensors.numpy")
     kept: list[Any] = []
-    specs = numpy._flatten(dict(numpy._as_dict(tensor_dict)), kept)
+    specs = _flatten(dict(_as_dict(tensor_dict)), kept)
     return start_save(specs, {}, filename, metadata, fsync, budget_bytes, sums)

@@ -67,9 +67,9 @@ def _prepared_torch(name: str, tensor: Any) -> Prepared:
 
 
 def _prepared_numpy(name: str, array: Any) -> Prepared:
-    from .. import numpy
+    from .._numpy_arrays import _flatten
 
     kept: list[Any] = []
-    spec = numpy._flatten({name: array}, kept)[name]
+    spec = _flatten({name: array}, kept)[name]
     stored = kept[0].reshape(-1).view("u1")
     return Prepared(spec.dtype, tuple(spec.shape), stored, spec)

@@ -48,3 +48,11 @@ def _to_ndarray(tensor: torch.Tensor) -> tuple[Any, torch.Tensor]:
         swapped = _swapped(array, _SIZE[tensor.dtype], tensor.is_complex())
         array = np.frombuffer(swapped, dtype=np.uint8)
     return array, dense
+
+
+def _tobytes(tensor: torch.Tensor, name: str = "") -> bytes:
+    """Returns the tensor's bytes as the file stores them."""
+    from .checks import _check_dense
+
+    _check_dense(tensor, name)
+    return bytes(_to_ndarray(tensor)[0].tobytes())

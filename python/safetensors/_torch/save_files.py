@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from .._saving import model_files
 from .._typing import Path, Progress, SumsOption
 from ._module import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
+from .save_file import to_file
 
 __all__ = ["save_files"]
 
@@ -64,9 +64,7 @@ def save_files(
     notes = {"format": "pt", **(metadata or {})}
 
     def save(names: list[str], path: str, report: Progress | None, sums: Any) -> None:
-        # By its name, because that module imports this one.
-        to_file = importlib.import_module("safetensors.torch").save_file
-        to_file({each: tensors[each] for each in names}, path, notes, progress=report, sums=sums)
+        to_file({each: tensors[each] for each in names}, path, notes, False, report, sums)
 
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in tensors.items()}
     return model_files.save_files(sizes, save, folder, max_shard_size, name, fsync, progress, sums)
