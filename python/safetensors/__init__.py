@@ -70,13 +70,13 @@ __all__ = [
 
 # Names and their modules, which are imported on first access to keep the import short.
 _LAZY = {
-    "IntegrityError": "_verify",
+    "IntegrityError": "_checking.verify",
     "RangeReader": "_range_reader",
-    "SafeWriter": "_writer",
-    "recover": "_recovery",
-    "safe_create": "_writer",
-    "specs_of": "_specs",
-    "update_file": "_update",
+    "SafeWriter": "_saving.writer",
+    "recover": "_saving.recovery",
+    "safe_create": "_saving.writer",
+    "specs_of": "_saving.specs",
+    "update_file": "_saving.update",
 }
 
 

@@ -1,4 +1,4 @@
-"""NumPy arrays as what files store, and back."""
+"""NumPy arrays as what files store and back, and arrays of other frameworks as NumPy's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._core import TensorSpec
+from ._core import SafetensorError, TensorSpec
+from ._errors import failure
 
 _DTYPES = _core._dtypes()
 
@@ -26,8 +27,6 @@ def _as_dict(tensor_dict: Any) -> dict[str, np.ndarray]:
     arrays = tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
     if _ARRAYS.issuperset(map(type, arrays.values())):  # the usual case, in little time
         return arrays
-    from ._saving.foreign_arrays import array_of
-
     return {
         name: array_of(name, tensor)
         if hasattr(tensor, "__dlpack__")
@@ -97,9 +96,7 @@ def _code_of(name: object, array: Any) -> str:
     """Returns the format's name of an array's dtype."""
     try:
         return TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
-    except _core.SafetensorError as error:
-        from ._errors import failure
-
+    except SafetensorError as error:
         text = f"{error}. Tensor `{name}` is of this type"
         raise failure("unsupported_dtype", text, subject=name) from None
 
@@ -161,3 +158,81 @@ def _flatten(
 def _tobytes(tensor: np.ndarray) -> bytes:
     """Returns the array's bytes as the file stores them."""
     return _prepare("", tensor)[0].tobytes()
+
+
+def array_of(name: str, tensor: Any) -> Any:
+    """Returns an array of NumPy for a tensor of another framework that NumPy can read.
+
+    Tensors of torch are returned as they are.
+
+    Raises:
+        SafetensorError: there is no such array.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return tensor
+    array = handed_out(name, tensor)
+    if torch is not None and isinstance(array, torch.Tensor):
+        kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
+        raise failure(
+            "unsupported_dtype",
+            f"Error while serializing: tensor `{name}`, a {kind} of type {tensor.dtype}, has no "
+            "array of NumPy without ml_dtypes: safe_create saves tensors of any framework",
+            subject=name,
+        )
+    return array
+
+
+def handed_out(name: str, tensor: Any) -> Any:
+    """Returns an object with `__dlpack__` as an array of NumPy or a tensor of torch.
+
+    Raises:
+        SafetensorError: the framework of the tensor does not hand out its bytes.
+    """
+    try:
+        return _read_by_framework(tensor)
+    except SafetensorError as error:
+        raise failure(
+            "invalid_argument", f"Error while serializing: tensor `{name}`: {error}", subject=name
+        ) from error
+    # What JAX, MLX and others raise: BufferError is what DLPack asks for.
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
+        raise failure(
+            "invalid_argument",
+            f"Error while serializing: tensor `{name}`, a {kind} of type "
+            f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}",
+            subject=name,
+        ) from error
+
+
+def _read_by_framework(tensor: Any) -> Any:
+    """Returns a tensor of another framework as an array of NumPy, or as a tensor of torch."""
+    # DLPack has bfloat16, but NumPy reads no such arrays; ml_dtypes gives it the types.
+    mlx = sys.modules.get("mlx.core")
+    if mlx is not None and isinstance(tensor, mlx.array):
+        return of_mlx(tensor)
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(tensor, jax.Array):
+        return np.asarray(tensor)
+    torch = sys.modules.get("torch")
+    return np.from_dlpack(tensor) if torch is None else torch.from_dlpack(tensor)
+
+
+def of_mlx(array: Any) -> np.ndarray:
+    """Returns an array of MLX as one of NumPy. For bfloat16, that needs ml_dtypes."""
+    mx = sys.modules["mlx.core"]
+    if isinstance(array, mx.array) and array.dtype == mx.bfloat16:
+        return np.asarray(array.view(mx.uint16)).view(_bfloat16())
+    return np.asarray(array)
+
+
+def _bfloat16() -> Any:
+    try:
+        return _getdtype("BF16")
+    except KeyError:
+        raise failure(
+            "unsupported_dtype",
+            "Dtype not understood: BF16: NumPy has no such type of its own: install ml_dtypes "
+            "(pip install ml_dtypes)",
+        ) from None

@@ -9,8 +9,8 @@ import numpy as np
 
 from safetensors import deserialize, numpy, safe_open
 
-from ._errors import failure
 from ._frameworks import arrays_of, code_of, is_from_ml_dtypes, refuse
+from ._numpy_arrays import _TYPES, _getdtype, of_mlx
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
@@ -66,7 +66,7 @@ def load(data: Buffer) -> Dict[str, mx.array]:
     for name, entry in deserialize(data):
         code = entry["dtype"]
         _check(code)
-        carrier = _CARRIERS.get(code) or numpy._getdtype(code)
+        carrier = _CARRIERS.get(code) or _getdtype(code)
         array = np.frombuffer(entry["data"], dtype=carrier).reshape(entry["shape"])
         result[name] = _from_file(array, code)
     return result
@@ -106,7 +106,7 @@ def load_file(
 
 def _check(code: str) -> None:
     """Raises for a type of files that MLX does not have."""
-    if code not in _CARRIERS and code not in numpy._TYPES:
+    if code not in _CARRIERS and code not in _TYPES:
         refuse(code, "MLX")
 
 
@@ -115,7 +115,7 @@ def _np2mx(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, mx.array]:
 
 
 def _mx2np(mx_dict: Dict[str, mx.array]) -> Dict[str, np.ndarray]:
-    return arrays_of(mx_dict, _to_numpy, "mlx.core.array")
+    return arrays_of(mx_dict, of_mlx, "mlx.core.array")
 
 
 def _from_numpy(array: np.ndarray) -> mx.array:
@@ -136,20 +136,3 @@ def _copy(array: np.ndarray) -> mx.array:
     if not array.flags.c_contiguous:
         array = array.copy()  # MLX takes no negative strides
     return mx.array(array)
-
-
-def _to_numpy(array: Any) -> np.ndarray:
-    if isinstance(array, mx.array) and array.dtype == mx.bfloat16:
-        return np.asarray(array.view(mx.uint16)).view(_bfloat16())
-    return np.asarray(array)
-
-
-def _bfloat16() -> Any:
-    try:
-        return numpy._getdtype("BF16")
-    except KeyError:
-        raise failure(
-            "unsupported_dtype",
-            "Dtype not understood: BF16: NumPy has no such type of its own: install ml_dtypes "
-            "(pip install ml_dtypes)",
-        ) from None

@@ -15,6 +15,7 @@ from . import _core
 from ._core import _dtypes
 from ._errors import failure
 from ._frameworks import code_of, refuse
+from ._numpy_arrays import _TYPES as _NUMPY_TYPES
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = [
@@ -49,7 +50,7 @@ _TYPES: Dict[str, paddle.dtype] = {code: dtype for code, dtype, _ in _KNOWN}
 
 NPDTYPES: Dict[paddle.dtype, Any] = {
     # NumPy has no bfloat16; upstream's table gives float16 for it.
-    dtype: np.float16 if code == "BF16" else numpy._TYPES.get(code, np.uint8)
+    dtype: np.float16 if code == "BF16" else _NUMPY_TYPES.get(code, np.uint8)
     for code, dtype, _ in _KNOWN
 }
 """Maps Paddle's dtypes to NumPy dtypes of the same size, and of the same values where NumPy can."""

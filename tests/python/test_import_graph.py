@@ -34,6 +34,10 @@ def imports_of(name, path):
             # "from . import x" imports the module x if there is one, else a name of the package.
             names = {f"{base}.{alias.name}" for alias in node.names}
             found |= {each if each in MODULES.keys() | COMPILED else base for each in names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            # Other names are chosen at run time.
+            literal = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
+            found |= {importlib.util.resolve_name(each, package) for each in literal}
     return {each for each in found if each in MODULES and each != name}
 
 

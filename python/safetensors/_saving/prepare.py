@@ -6,7 +6,6 @@ import sys
 from typing import Any, NamedTuple
 
 from .._errors import failure
-from .foreign_arrays import handed_out
 
 
 class Prepared(NamedTuple):
@@ -36,6 +35,8 @@ def prepared(name: str, tensor: Any) -> Any:
     if not hasattr(tensor, "__dlpack__"):
         _refuse_without_buffer(name, tensor)
         return tensor
+    from .._numpy_arrays import handed_out
+
     array = handed_out(name, tensor)
     if torch is not None and isinstance(array, torch.Tensor):
         return _prepared_torch(name, array)
