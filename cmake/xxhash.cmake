@@ -23,9 +23,9 @@ if(NOT MSVC)
     }" SAFETENSORS_XXH3_HAS_AVX2)
   unset(CMAKE_REQUIRED_FLAGS)
   if(SAFETENSORS_XXH3_HAS_AVX2)
-    set_source_files_properties(src/xxh3_avx2.cpp PROPERTIES
+    set_source_files_properties(src/check/xxh3_avx2.cpp PROPERTIES
       COMPILE_OPTIONS "${xxh3_avx2_options}")
-    set_source_files_properties(src/digest.cpp PROPERTIES
+    set_source_files_properties(src/check/digest.cpp PROPERTIES
       COMPILE_DEFINITIONS SAFETENSORS_XXH3_AVX2)
     set_source_files_properties(src/patch/kernels_avx2.cpp PROPERTIES
       COMPILE_OPTIONS "-O3;${xxh3_avx2_options};-mbmi;-mpopcnt")

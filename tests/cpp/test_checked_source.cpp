@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "checked_source.hpp"
+#include "check/checked_source.hpp"
 #include "fake_source.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/safe_open.hpp"

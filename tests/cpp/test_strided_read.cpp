@@ -9,8 +9,8 @@
 
 #include "fake_source.hpp"
 #include "io/file_source.hpp"
+#include "open/strided_read.hpp"
 #include "slice_oracle.hpp"
-#include "strided_read.hpp"
 #include "support.hpp"
 
 using safetensors::ByteRuns;

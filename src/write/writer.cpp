@@ -12,10 +12,10 @@
 #include "base/text.hpp"
 #include "io/run_cursor.hpp"
 #include "io/sink_writer.hpp"
+#include "open/strided_read.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/header.hpp"
-#include "strided_read.hpp"
-#include "write_ledger.hpp"
+#include "write/write_ledger.hpp"
 
 namespace safetensors {
 namespace {

@@ -1,4 +1,4 @@
-#include "checked_source.hpp"
+#include "check/checked_source.hpp"
 
 #include <algorithm>
 #include <cstring>

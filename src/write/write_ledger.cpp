@@ -1,4 +1,4 @@
-#include "write_ledger.hpp"
+#include "write/write_ledger.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "checked_source.hpp"
-#include "read_header.hpp"
+#include "check/checked_source.hpp"
+#include "open/read_header.hpp"
 
 namespace safetensors {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "strided_read.hpp"
+#include "open/strided_read.hpp"
 
 namespace safetensors {
 

@@ -1,4 +1,4 @@
-#include "read_header.hpp"
+#include "open/read_header.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "strided_read.hpp"
+#include "open/strided_read.hpp"
 
 #include <algorithm>
 #include <cstring>

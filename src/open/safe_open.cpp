@@ -14,8 +14,8 @@
 #include "io/read_ahead.hpp"
 #include "io/reopened_source.hpp"
 #include "io/system.hpp"
-#include "read_header.hpp"
-#include "strided_read.hpp"
+#include "open/read_header.hpp"
+#include "open/strided_read.hpp"
 
 namespace safetensors {
 namespace {
