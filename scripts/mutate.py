@@ -39,48 +39,57 @@ BUILD = ROOT / "build" / "mutants"
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 LIMIT = 900  # seconds for the tests of one mutant: one that never ends is noticed by that
 
-# Patterns of the files in tests/python that test a module. Modules of frameworks that run-tests.sh
-# does not install (JAX, MLX, Paddle, TensorFlow) are left out.
-TESTS = {
+# Patterns of the files in tests/python that test a module, or all modules of a folder. Modules of
+# frameworks that run-tests.sh does not install have none.
+TESTS: dict[str, list[str]] = {
     "__init__.py": ["surface", "import_graph", "errors_pickled"],
+    "__main__.py": ["cli_surroundings"],
+    "_absent.py": ["verify_absent*", "load_files"],
+    "_checking/": ["digests", "signing*", "sums*", "verify*"],
     "_cli/": ["cli_*", "save_rights", "url_arguments"],
     "_dcp/": ["dcp*"],
-    "_errors.py": ["errors_pickled", "call_errors"],
-    "_model_files.py": ["shard_writer", "save_files*", "recover"],
-    "_numpy_async.py": ["save_async", "save_progress"],
+    "_delta/": ["delta*", "patch*", "in_place", "checkpoint_weight_patches"],
+    "_errors.py": ["errors_*", "error_fields", "call_errors"],
+    "_frameworks.py": ["frameworks_of_writers", "errors_named", "surface"],
+    "_group/": ["group_*", "placements"],
+    "_json.py": ["json", "hostile_table"],
+    "_model_folder.py": ["model_files*", "shards", "recover"],
+    "_near_names.py": ["errors_named", "plan", "cli_terminal"],
+    "_numpy_arrays.py": ["serialize", "dtypes", "save_values", "errors_named", "surface"],
     "_paths.py": ["url_arguments", "shards", "cli_inputs"],
-    "_prepare.py": ["shard_writer", "save_files", "save_values", "save_async"],
+    "_pickling.py": ["pickles", "pickled_secrets"],
     "_range_reader.py": ["range_reader*", "url_arguments"],
-    "_recovery.py": ["recover", "save_files_stopped", "shards"],
-    "_remote/": ["remote_*"],
+    "_regions.py": ["regions", "jax_reads"],
+    "_remote/": ["remote_*", "hub_*", "range_server"],
     "_rules.py": ["plan", "load_plans", "load_files"],
-    "_save_async.py": ["save_async", "save_progress"],
-    "_shard_writer.py": ["shard_writer", "save_files"],
+    "_safetensors_rust.py": ["surface", "pickles"],
+    "_saving/": ["writer*", "save_*", "shard_writer", "recover", "split", "copy"],
+    "_saving/companions.py": ["convert_companions", "cli_convert*"],
+    "_saving/folder.py": ["own_files", "recover", "stale"],
+    "_saving/in_place.py": ["in_place", "update_file"],
+    "_saving/journal.py": ["in_place", "recover", "power_failures"],
+    "_saving/update.py": ["update_file", "in_place"],
     "_shards.py": ["*shards", "load_files", "url_arguments"],
-    "_specs.py": ["writer*", "shard_writer"],
-    "_split.py": ["split", "shard_writer"],
-    "_stream_target.py": ["writer_targets", "writer_failures"],
-    "_switch.py": ["recover", "save_files*"],
-    "_tensor_stream.py": ["writer*", "shard_writer"],
-    "_torch/checks.py": ["save_*", "models"],
-    "_torch/devices.py": ["torch_accel", "load_files", "torch_copier"],
-    "_torch/dtypes.py": ["torch_accel", "load_files", "load_into", "dtypes", "stream_files"],
-    "_torch/load_files.py": ["load_files", "stream_files", "*shards", "loading_docs", "torch_mps"],
-    "_torch/load_into.py": ["load_into", "models", "torch_mps"],
-    "_torch/overlaps.py": ["load_into", "load_plans", "load_views"],
-    "_torch/parts.py": ["load_plans", "load_views", "placements", "load_into"],
-    "_torch/pieces.py": ["torch_copier"],
+    "_torch/": ["load_*", "save_*", "models", "surface", "stream_files", "torch_*", "dtypes"],
     "_torch/placements.py": ["placements"],
-    "_torch/save_file_async.py": ["save_async", "save_progress"],
-    "_torch/save_files.py": ["save_files*"],
-    "_torch/shared_memory.py": ["models", "surface"],
-    "_torch/transfer.py": ["torch_accel", "torch_copier", "torch_mps", "load_files", "cuda_load"],
-    "_torch/wanted.py": ["load_files", "load_plans", "stream_files"],
-    "_update.py": ["update_file"],
-    "_writer.py": ["writer*", "copy", "cast"],
+    "_torch/tensor_parallel.py": ["tensor_parallel", "convert_transformers"],
+    "_torch/wrappers.py": ["save_wrappers"],
+    "_typing.py": ["surface"],
+    "_warn.py": ["warnings", "shards"],
+    "_weights.py": ["weights_surface"],
+    "_workers.py": ["threads", "no_threads"],
     "dcp.py": ["dcp*"],
+    "delta.py": ["delta*", "surface"],
+    "flax.py": [],
+    "jax.py": [],
+    "mlx.py": [],
     "numpy.py": ["serialize", "dtypes", "save_*", "surface"],
+    "paddle.py": [],
     "plan.py": ["plan", "load_plans"],
+    "plugins/": ["plugin_*", "engine_contracts"],
+    "signing.py": ["signing*"],
+    "sums.py": ["sums*"],
+    "tensorflow.py": [],
     "torch.py": [
         "models",
         "surface",
@@ -90,7 +99,7 @@ TESTS = {
         "call_errors",
         "torch_modes",
     ],
-    "weights/": ["weights_*"],
+    "weights/": ["weights_*", "cli_convert*"],
 }
 
 
@@ -192,10 +201,9 @@ def python_mutants(path: pathlib.Path) -> Iterator[Mutant]:
 
 def tests_of(path: pathlib.Path) -> list[str]:
     name = path.relative_to(PACKAGE).as_posix()
-    folder = name.partition("/")[0] + "/"
-    key = folder if folder in TESTS else name
+    patterns = TESTS[name if name in TESTS else name.partition("/")[0] + "/"]
     suite = ROOT / "tests" / "python"
-    found = [sorted(suite.glob(f"test_{pattern}.py")) for pattern in TESTS.get(key, [])]
+    found = [sorted(suite.glob(f"test_{pattern}.py")) for pattern in patterns]
     tests = [str(test.relative_to(ROOT)) for tests in found for test in tests]
     # The first failure ends a run: begin with the tests named after the module.
     return sorted(tests, key=lambda test: path.stem not in test)

@@ -121,3 +121,16 @@ def test_macos(name):
     code = re.sub(r"(^|\s)#.*", "", (ROOT / name).read_text(encoding="utf-8"))
     assert len(code) > 500
     assert not re.search(f"{GNU}|{NEWER}", code)
+
+
+def test_every_module_has_tests_that_notice_its_mutants(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import mutate
+
+    frameworks = {"flax.py", "jax.py", "mlx.py", "paddle.py", "tensorflow.py"}
+    for path in mutate.PACKAGE.rglob("*.py"):
+        assert bool(mutate.tests_of(path)) == (path.name not in frameworks), path
+    for name, patterns in mutate.TESTS.items():
+        assert (mutate.PACKAGE / name).exists(), name
+        for pattern in patterns:
+            assert list((ROOT / "tests/python").glob(f"test_{pattern}.py")), (name, pattern)
