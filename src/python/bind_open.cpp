@@ -402,6 +402,10 @@ void register_open(py::module_& module) {
   bind_methods(handle);
   define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
          py::arg("nbytes"));
+  define(
+      module, "_data_begin",
+      [](const Handle& opened) { return opened.file()->file().data_offset(); }, py::arg("handle"),
+      "_data_begin(handle)\n--\n\nReturns the offset in the file from which `data_offsets` count.");
   define(module, "_is_url", &is_url, py::arg("filename"),
          "_is_url(filename)\n--\n\n"
          "Returns whether it is a str that begins with a scheme and \"://\".");

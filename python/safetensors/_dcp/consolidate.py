@@ -97,7 +97,7 @@ def _read_folder(folder: str) -> dict[str, SplitTensor]:
         with open(path, "rb", opener=open_at_once) as stream:
             identity = _identity(stream.fileno())  # first: the header is of this version or newer
         with safe_open(path, "np", backend="pread") as handle:
-            begin = 8 + int.from_bytes(_core._read_range(handle, 0, 8), "little")
+            begin = _core._data_begin(handle)
             offsets = offsets_of(path, handle)
             if offsets is None:
                 raise failure(

@@ -113,8 +113,7 @@ class Patch(NotPickled):
         try:
             self._read_metadata(self._file.metadata() or {})
             self._read_names(self._file.offset_keys())
-            length = int.from_bytes(_core._read_range(self._file, 0, 8), "little")
-            self._data_begin = 8 + length
+            self._data_begin = _core._data_begin(self._file)
         except BaseException:
             self._file.close()
             raise

@@ -276,11 +276,11 @@ def _name(shard: Shard) -> str:
 
 
 def _line(file: File) -> str:
-    size = int.from_bytes(_core._read_range(file.handle, 0, 8), "little")
-    header = _core._read_range(file.handle, 8, size)
+    begin = _core._data_begin(file.handle)
+    header = _core._read_range(file.handle, 8, begin - 8)
     names = file.handle.offset_keys()
     end = file.handle.get_tensor_meta(names[-1]).data_offsets[1] if names else 0
-    nbytes = 8 + size + end
+    nbytes = begin + end
     digest = hashlib.sha256(header).hexdigest()[:16]
     return f"a file of {nbytes} bytes whose header has the checksum {digest}"
 

@@ -276,7 +276,7 @@ class _Place(NamedTuple):
 def _places(handles: Sequence[_core.safe_open]) -> dict[str, _Place]:
     found: dict[str, _Place] = {}
     for handle in handles:
-        data = 8 + int.from_bytes(_core._read_range(handle, 0, 8), "little")
+        data = _core._data_begin(handle)
         for name in handle.offset_keys():
             meta = handle.get_tensor_meta(name)
             begin, end = meta.data_offsets
