@@ -159,11 +159,10 @@ class File:
             if not lock(self.fd):
                 refuse_in_place(path, "another process is changing it")
             self.nbytes = status.st_size
-            length = int.from_bytes(_pread(self.fd, 8, 0), "little")
-            self.is_marked = bool(length >> 63)
+            self.is_marked = bool(_pread(self.fd, 8, 0)[7] >> 7)
             unmarked = _Unmarked(path, self.fd)
             self.handle = safe_open(unmarked, framework="numpy")
-            self.data_begin = 8 + (length & ~(1 << 63))
+            self.data_begin = _core._data_begin(self.handle)
             header = unmarked.read(0, self.data_begin)
             self.identity = [self.nbytes, _core._xxh3_128(header)]
         except BaseException:

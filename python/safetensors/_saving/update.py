@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._near_names import suggestions
@@ -111,7 +112,7 @@ def update_file(
             layout="given",
             fsync=fsync,
             sums=sums,
-            _data_begin=_data_begin(filename),
+            _data_begin=_core._data_begin(file),
         )
         with writer:
             # First, so that the file system need not find space for what it can share.
@@ -212,12 +213,6 @@ def _described(spec: Spec) -> str:
 
 def _shown(filename: Path) -> str:
     return os.fsdecode(filename)
-
-
-def _data_begin(filename: Path) -> int:
-    """Returns the offset of the first tensor."""
-    with open(filename, "rb") as file:
-        return 8 + int.from_bytes(file.read(8), "little")
 
 
 def _check_unchanged(filename: Path, before: os.stat_result) -> None:
