@@ -15,6 +15,7 @@ from .. import _core
 from .._core import safe_open
 from .._errors import failure
 from .._paths import open_at_once
+from .._reading import read_all, read_some
 from .sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 256 << 10
@@ -178,7 +179,7 @@ class OpenFile:
                 self._open()  # raises
             self.nbytes = status.st_size
             self.version = version_of(status)
-            begin = 8 + int.from_bytes(self._read_some(0, 8), "little")
+            begin = 8 + int.from_bytes(read_some(self._file, 0, 8), "little")
             if begin > min(self.nbytes, 8 + _MAX_HEADER_NBYTES):
                 self._open()  # raises
             self.start = self.read(0, begin)
@@ -193,25 +194,14 @@ class OpenFile:
         self._file.close()
 
     def read(self, begin: int, nbytes: int) -> bytes:
-        pieces = []
-        while nbytes > 0:
-            piece = self._read_some(begin, nbytes)
-            if not piece:
-                raise failure(
-                    "file_changed",
-                    f"the file became shorter while it was read: {self.path}",
-                    path=self.path,
-                )
-            pieces.append(piece)
-            begin, nbytes = begin + len(piece), nbytes - len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _read_some(self, begin: int, nbytes: int) -> bytes:
-        if hasattr(os, "pread"):
-            return os.pread(self._file.fileno(), nbytes, begin)
-        with _SEEKING:
-            self._file.seek(begin)
-            return self._file.read(nbytes) or b""
+        try:
+            return read_all(functools.partial(read_some, self._file), begin, nbytes)
+        except EOFError:
+            raise failure(
+                "file_changed",
+                f"the file became shorter while it was read: {self.path}",
+                path=self.path,
+            ) from None
 
     def _open(self) -> safe_open:
         # As bytes, because a str could be taken for a URL.
@@ -225,9 +215,6 @@ class OpenFile:
             begin, end = (len(self.start) + offset for offset in meta.data_offsets)
             jobs.append(Job(name, meta.dtype, meta.shape, begin, end - begin, self.read))
         return jobs
-
-
-_SEEKING = threading.Lock()
 
 
 def add_file(

@@ -6,7 +6,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import threading
 from typing import cast
 
 from .._paths import open_at_once
@@ -16,7 +15,6 @@ from .header_text import LENGTH_NBYTES, MAX_NBYTES
 STDIN = "-"
 """The path that means standard input. A file of this name is `./-`."""
 CHUNK_NBYTES = 4 << 20
-_SEEKS = threading.Lock()
 
 
 def refuse_stdin(command: str, *paths: "str | None") -> None:
@@ -43,15 +41,6 @@ def open_regular(path: str) -> io.FileIO:
         found = "a named pipe" if stat.S_ISFIFO(mode) else "a device"
         raise CliError(f"{path}: expected a regular file, found {found}")
     return file
-
-
-def pread(file: io.FileIO, nbytes: int, begin: int) -> bytes:
-    """Reads bytes from a position: fewer than asked for, and none at the end."""
-    if hasattr(os, "pread"):
-        return os.pread(file.fileno(), nbytes, begin)
-    with _SEEKS:
-        file.seek(begin)
-        return file.read(nbytes) or b""
 
 
 def _open_stdin() -> io.FileIO:

@@ -5,9 +5,10 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .._core import SafetensorError, _safe_open_handle, safe_open
+from .._core import SafetensorError, _data_begin, _safe_open_handle, safe_open
+from .._reading import read_all, read_some
 from .errors import CliError
-from .opening import CHUNK_NBYTES, open_input, pread
+from .opening import CHUNK_NBYTES, open_input
 
 _LENGTH_NBYTES = 8
 
@@ -46,8 +47,7 @@ class File:
 
     def _describe(self, handle: safe_open) -> None:
         """Sets what the header says."""
-        length = int.from_bytes(self.read(0, _LENGTH_NBYTES), "little")
-        self.data_begin = _LENGTH_NBYTES + length
+        self.data_begin = _data_begin(handle)
         self.metadata = handle.metadata()
         self.tensors = [self._tensor(handle, name) for name in handle.offset_keys()]
 
@@ -76,14 +76,10 @@ class File:
 
     def read(self, begin: int, nbytes: int) -> bytes:
         """Reads exactly `nbytes` bytes from a position."""
-        pieces = []
-        while nbytes > 0:
-            piece = self._read_some(begin, nbytes)
-            if not piece:
-                raise CliError(f"{self.path}: the file became shorter while it was read")
-            pieces.append(piece)
-            begin, nbytes = begin + len(piece), nbytes - len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        try:
+            return read_all(self._read_some, begin, nbytes)
+        except EOFError:
+            raise CliError(f"{self.path}: the file became shorter while it was read") from None
 
     def chunks(self, tensor: Tensor) -> Iterator[bytes]:
         """Yields the bytes of a tensor, a few megabytes at a time."""
@@ -92,7 +88,7 @@ class File:
             yield self.read(begin, min(CHUNK_NBYTES, end - begin))
 
     def _read_some(self, begin: int, nbytes: int) -> bytes:
-        return pread(self._file, nbytes, begin)
+        return read_some(self._file, begin, nbytes)
 
 
 def complaint(error: Exception, path: str) -> str:

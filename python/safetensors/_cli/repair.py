@@ -15,10 +15,11 @@ import shlex
 from typing import Any, NamedTuple
 
 from .. import SafetensorError
+from .._reading import read_some
 from .._shards import Shard
 from . import diagnose, text
 from .errors import CliError
-from .opening import open_regular, pread
+from .opening import open_regular
 from .reader import File, complaint
 
 _MAX_NAMED = 5
@@ -175,7 +176,7 @@ class _Reader:
             piece = pieces[at]
             begin = offset + len(found) - piece.begin
             left = min(nbytes - len(found), piece.nbytes - begin)
-            data = pread(self._file, left, piece.at + begin) if left else b""
+            data = read_some(self._file, piece.at + begin, left) if left else b""
             if left and not data:
                 raise CliError(f"{self.name}: the file became shorter while it was read")
             found += data

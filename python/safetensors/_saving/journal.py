@@ -17,6 +17,7 @@ from .. import _core, _json
 from .._checking.sums import path_of
 from .._core import SafetensorError, safe_open
 from .._errors import failure
+from .._reading import read_all
 from .folder import NOT_FOLLOWED, Folder, Foreign, is_used, left_in, lock, refuse
 
 KIND = "journal"
@@ -310,16 +311,11 @@ def _is_name(name: str) -> bool:
 
 
 def _pread(fd: int, nbytes: int, offset: int) -> bytes:
-    """Reads exactly these bytes: one read returns at most 2 GiB."""
-    parts = []
-    while nbytes:
-        part = os.pread(fd, nbytes, offset)
-        if not part:
-            raise OSError(errno.EIO, "the file has become shorter")
-        parts.append(part)
-        nbytes -= len(part)
-        offset += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    """Reads exactly these bytes."""
+    try:
+        return read_all(lambda begin, left: os.pread(fd, left, begin), offset, nbytes)
+    except EOFError:
+        raise OSError(errno.EIO, "the file has become shorter") from None
 
 
 def _pwrite(fd: int, data: bytes | memoryview, offset: int) -> None:

@@ -1,0 +1,38 @@
+"""Reads of open files by position."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Callable
+
+__all__ = ["read_all", "read_some"]
+
+_SEEKING = threading.Lock()
+
+
+def read_some(file: io.FileIO, begin: int, nbytes: int) -> bytes:
+    """Returns bytes from a position: fewer than asked for, and none at the end. Thread safe."""
+    if hasattr(os, "pread"):
+        return os.pread(file.fileno(), nbytes, begin)
+    with _SEEKING:
+        file.seek(begin)
+        return file.read(nbytes) or b""
+
+
+def read_all(read: Callable[[int, int], bytes], begin: int, nbytes: int) -> bytes:
+    """Returns exactly these bytes. `read(begin, nbytes)` may return fewer: on Linux, one read
+    returns at most 2 GiB.
+
+    Raises:
+        EOFError: it returned none.
+    """
+    pieces = []
+    while nbytes > 0:
+        piece = read(begin, nbytes)
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        begin, nbytes = begin + len(piece), nbytes - len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
