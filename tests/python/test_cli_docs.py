@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from safetensors._cli.main import commands, parser
 from support import children, console
 
 pytest.importorskip("torch")
@@ -42,6 +43,11 @@ KILLED = """
     with model_saves.Steps(len(steps) - 1, model_saves.kill):  # before the switch is removed
         numpy.save_files(model_saves.NEW, folder, max_shard_size=model_saves.TWO)
 """
+
+
+def test_every_command_has_a_section():
+    documented = {name for title in SECTIONS for name in title.split(", ")}
+    assert documented >= set(commands(parser()))
 
 
 @pytest.fixture(scope="module")

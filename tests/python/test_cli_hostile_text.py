@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 
+from safetensors._cli.main import commands, parser
 from support import cli, file_builder
 from support.file_builder import raw
 
@@ -193,9 +194,15 @@ def command_lines(top):
         ["ls", m, "--" + HOSTILE],
         ["ls", m, "--depth", HOSTILE],
         [HOSTILE],
+        ["completion", HOSTILE],
         ["ls", "--help"],
     ]
     return [[os.fsencode(word).hex() for word in line] for line in lines]
+
+
+def test_every_command_is_called(folder):
+    called = {bytes.fromhex(words[0]).decode("utf-8", "replace") for words in command_lines(folder)}
+    assert called > set(commands(parser()))
 
 
 MODES = [("rich", "auto"), ("rich", "always"), ("rich", "never"), ("", "auto"), ("", "never")]
