@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _HEADERS_AT_ONCE = 16
 
 
-class Shard(NamedTuple):
+class ShardFile(NamedTuple):
     """A file of a model, before it is opened."""
 
     path: str
@@ -54,7 +54,7 @@ class Shard(NamedTuple):
     """The URL that led to a file in the Hub's cache; empty for others."""
 
 
-Opened = tuple[Shard, safe_open | None, list[str]]
+Opened = tuple[ShardFile, safe_open | None, list[str]]
 """A file; its handle, None if no tensor in it is requested; and the names of its tensors in the
 order of their bytes, those that an index assigns to it if there is one."""
 
@@ -66,22 +66,24 @@ def sources_of(filenames: Sources) -> list[Path | RangeReader]:
     return list(filenames)  # type: ignore[arg-type]
 
 
-OfUrl = Callable[[str, Mapping[str, Any] | None, Choice], list[Shard]]
+OfUrl = Callable[[str, Mapping[str, Any] | None, Choice], list[ShardFile]]
 
 
 def shards_of_url(
     url: str, storage_options: Mapping[str, Any] | None, choice: Choice
-) -> list[Shard]:
+) -> list[ShardFile]:
     """Returns the files that a URL selects."""
     from ._remote.open import find_shards
 
     return [
-        Shard(s.name, s.names, s.index_name, s.open, s.total_size, s.url, s.folder)
+        ShardFile(s.name, s.names, s.index_name, s.open, s.total_size, s.url, s.folder)
         for s in find_shards(url, storage_options, choice)
     ]
 
 
-def _in_cache(url: str, storage_options: Mapping[str, Any] | None, choice: Choice) -> list[Shard]:
+def _in_cache(
+    url: str, storage_options: Mapping[str, Any] | None, choice: Choice
+) -> list[ShardFile]:
     """Returns the files of the Hub's cache that a URL selects; none if it is not the cache that is
     read."""
     from ._remote.open import find_cached
@@ -110,7 +112,7 @@ def find_shards(
     of_url: OfUrl = shards_of_url,
     verify: Verify | FileHashes = None,
     choice: Choice = BY_RULE,
-) -> list[Shard]:
+) -> list[ShardFile]:
     """Returns the files that `filenames` selects.
 
     With `verify`, what sums name and no file has comes first, as shards of tensors that are
@@ -139,7 +141,7 @@ def find_shards(
         raise ValueError("no files to load: the list of filenames is empty")
     if storage_options is not None and not any(map(is_url, sources)):
         raise TypeError("storage_options are settings for URLs, and filenames has none")
-    found: list[Shard] = []
+    found: list[ShardFile] = []
     for source in sources:
         if isinstance(source, str) and is_url(source):
             found += _in_cache(source, storage_options, choice) or of_url(
@@ -154,12 +156,13 @@ def find_shards(
         assert verifier is not None
         found = [shard._replace(verifier=verifier) for shard in found]
         found[:0] = [
-            Shard(each.source, each.names, absent_from=each.sums) for each in verifier.absent(found)
+            ShardFile(each.source, each.names, absent_from=each.sums)
+            for each in verifier.absent(found)
         ]
     return found
 
 
-def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False) -> list[Shard]:
+def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False) -> list[ShardFile]:
     """Returns the files that a path or URL selects, for what is about files more than a model.
 
     As find_shards(), but if a local directory has files of several models and no index, all its
@@ -186,7 +189,7 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
         files = _model_folder.all_files(directory)
         if not files:
             raise
-        return [Shard(os.path.join(directory, file), folder=directory) for file in files]
+        return [ShardFile(os.path.join(directory, file), folder=directory) for file in files]
 
 
 def with_hashes(verify: Verify, expected_hashes: Mapping[str, str] | None) -> Any:
@@ -203,7 +206,7 @@ def with_hashes(verify: Verify, expected_hashes: Mapping[str, str] | None) -> An
 
 
 def open_tensors(
-    shards: Sequence[Shard],
+    shards: Sequence[ShardFile],
     wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
@@ -251,7 +254,7 @@ def refuse_repeated(opened: Iterable[Opened]) -> Iterator[Opened]:
 
 
 def open_shards(
-    shards: Sequence[Shard],
+    shards: Sequence[ShardFile],
     wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
@@ -267,7 +270,7 @@ def open_shards(
         yield (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
 
 
-def backend_for(shards: Sequence[Shard], backend: str) -> str:
+def backend_for(shards: Sequence[ShardFile], backend: str) -> str:
     """Returns the backend for all files: "pread" instead of one that maps, if one is not local or
     is compared with digests."""
     if backend in ("mmap", "auto") and any(
@@ -283,27 +286,28 @@ def _is_reader(filename: object) -> bool:
 
 def _shards_of(
     filename: Path | RangeReader, choice: Choice, names: Collection[str] | None = None
-) -> list[Shard]:
+) -> list[ShardFile]:
     if not isinstance(filename, (str, bytes, os.PathLike)) and _is_reader(filename):
         choice.refuse_for(f"the reader of {filename.name}")
-        return [Shard(filename.name, reader=lambda: filename)]
+        return [ShardFile(filename.name, reader=lambda: filename)]
     path = os.fsdecode(filename)  # type: ignore[arg-type]
     if os.path.isdir(path):
         return _shards_in(path, choice, names)
     choice.refuse_for(path)
     if path.endswith(".json"):
         return _shards_of_index(path, *_core._read_index(path))
-    return [Shard(path)]
+    return [ShardFile(path)]
 
 
-def _shards_in(directory: str, choice: Choice, names: Collection[str] | None) -> list[Shard]:
+def _shards_in(directory: str, choice: Choice, names: Collection[str] | None) -> list[ShardFile]:
     """Returns the files of the model of a directory; `names`: see of_directory()."""
     model, index = _model_folder.of_directory(directory, choice, names)
     _model_folder.warn_of(directory, model)
     if index is not None:
         return _shards_of_index(os.path.join(directory, model.index_file), *index, model)
     return [
-        Shard(os.path.join(directory, file), folder=directory, model=model) for file in model.files
+        ShardFile(os.path.join(directory, file), folder=directory, model=model)
+        for file in model.files
     ]
 
 
@@ -312,17 +316,17 @@ def _shards_of_index(
     by_file: Mapping[str, list[str]],
     total_size: int | None,
     model: FolderModel | None = None,
-) -> list[Shard]:
+) -> list[ShardFile]:
     """Returns the files that an index names, sorted by name."""
     directory = os.path.dirname(path)
     return [
-        Shard(os.path.join(directory, file), names, path, None, total_size, model=model)
+        ShardFile(os.path.join(directory, file), names, path, None, total_size, model=model)
         for file, names in by_file.items()
     ]
 
 
 def _open_at_once(
-    shards: Sequence[Shard],
+    shards: Sequence[ShardFile],
     wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
@@ -371,7 +375,7 @@ def _open_at_once(
 
 
 def _open_file(
-    shard: Shard, reader: RangeReader | None, name: str | None, backend: str
+    shard: ShardFile, reader: RangeReader | None, name: str | None, backend: str
 ) -> safe_open:
     """Opens a file. `name` is a requested tensor that the index assigns to it, if any."""
     digests = None
@@ -394,7 +398,7 @@ def _open_file(
         ) from error
 
 
-def absent_from(shard: Shard, name: str) -> SafetensorError:
+def absent_from(shard: ShardFile, name: str) -> SafetensorError:
     """Returns the error for a tensor that the index assigns to a file without it."""
     return failure(
         "tensor_not_found",
@@ -406,7 +410,7 @@ def absent_from(shard: Shard, name: str) -> SafetensorError:
 
 
 def _open_shard(
-    shard: Shard,
+    shard: ShardFile,
     wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,

@@ -63,7 +63,7 @@ file. The last one excludes the others."""
 
 
 class FileOfLoad(Protocol):
-    """What of a `Shard` says whether sums are complete. See there."""
+    """What of a `ShardFile` says whether sums are complete. See there."""
 
     @property
     def path(self) -> str: ...

@@ -24,7 +24,7 @@ from ._errors import failure
 from ._model_folder import choice_of
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
-from ._shards import Shard, find_shards, with_hashes
+from ._shards import ShardFile, find_shards, with_hashes
 from ._typing import Progress, Sources, Verify
 from .plan import SKIP, Keys, Part, Rule, open_plan
 
@@ -194,7 +194,7 @@ class _Array:
 
 
 def _open(
-    shards: Sequence[Shard],
+    shards: Sequence[ShardFile],
     shardings: Any,
     keys: Keys,
     plan: Optional[Mapping[str, Rule]],

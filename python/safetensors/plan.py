@@ -32,7 +32,7 @@ from ._shards import find_shards, open_tensors
 
 if TYPE_CHECKING:
     from ._core import safe_open
-    from ._shards import Shard as File
+    from ._shards import ShardFile as File
 from ._typing import Sources
 
 __all__ = ["SKIP", "FileReads", "Part", "Plan", "Rule", "Shard", "experts", "resolve"]

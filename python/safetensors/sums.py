@@ -14,7 +14,7 @@ from ._checking.sums import FileSums, Sums, TensorSums
 from ._checking.sums_save import algorithms_of, sums_of
 from ._errors import failure, in_two_files
 from ._model_folder import Choice, choice_of
-from ._shards import Shard, absent_from, find_files
+from ._shards import ShardFile, absent_from, find_files
 from ._typing import Path, SumsOption
 
 __all__ = ["FileSums", "Sums", "TensorSums", "make", "read", "write"]
@@ -27,7 +27,7 @@ class Place(NamedTuple):
     sums: str
 
     @classmethod
-    def of(cls, path: str, shards: Sequence[Shard]) -> Place:
+    def of(cls, path: str, shards: Sequence[ShardFile]) -> Place:
         """Returns the place of what find_files() found for a path: beside the model's files, under
         its name."""
         first = shards[0]

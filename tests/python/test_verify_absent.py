@@ -308,12 +308,12 @@ def test_mutations_of_a_signed_model(made, tmp_path):
 def test_many_shards_take_linear_time(tmp_path):
     """Of the verifier alone: the sums name as many files as there are."""
     from safetensors._checking.verify import FileHashes, Verifier
-    from safetensors._shards import Shard
+    from safetensors._shards import ShardFile
 
     def seconds(count, make):
         files = {f"a/{i}/model-{i:05}-of-{count:05}.safetensors": i for i in range(count)}
         paths = [str(tmp_path / file) for file in files]
-        shards = [Shard(path, folder=str(tmp_path)) for path in paths]
+        shards = [ShardFile(path, folder=str(tmp_path)) for path in paths]
         best = float("inf")
         for _ in range(3):
             verifier = make(files)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .._model_folder import all_files, all_indexes, models_below, refuse_interrupted
-from .._shards import Shard
+from .._shards import ShardFile
 from . import diagnose, patches, repair, text
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems
@@ -137,7 +137,7 @@ def _failed(path: str, error: Exception) -> _Verdict:
 
 
 def _check_file(
-    shard: Shard, index: Index | None, read: bool, out: Output
+    shard: ShardFile, index: Index | None, read: bool, out: Output
 ) -> tuple[_Verdict, File | None]:
     """Returns the verdict, and the closed file, whose header the check of an index needs; None if
     it is not valid."""
@@ -162,7 +162,7 @@ def _check_file(
 
 
 @contextlib.contextmanager
-def _opened(shard: Shard) -> Iterator[File]:
+def _opened(shard: ShardFile) -> Iterator[File]:
     """Opens a file, local or remote. Raises _Damaged for what the core refuses."""
     path = shard.path
     if shard.reader is None:

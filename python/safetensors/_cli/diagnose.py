@@ -48,7 +48,7 @@ class Pairs(list[tuple[str, Any]]):
     """An object whose keys may repeat."""
 
 
-class Entry(NamedTuple):
+class HeaderEntry(NamedTuple):
     """A tensor of a damaged header."""
 
     name: str
@@ -66,7 +66,7 @@ class Damaged(NamedTuple):
     data_begin: int
     data_nbytes: int
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[HeaderEntry]:
         """Returns the tensors whose place can be read, in the order of their places."""
         found = [each for name, value in self.pairs if (each := _entry(name, value)) is not None]
         return sorted(found, key=lambda entry: (entry.begin, entry.end))
@@ -124,7 +124,7 @@ def details(damaged: Damaged | None) -> list[str]:
     return found
 
 
-def _entry(name: str, value: object) -> Entry | None:
+def _entry(name: str, value: object) -> HeaderEntry | None:
     if name == METADATA or not isinstance(value, Pairs):
         return None
     fields = dict(value)
@@ -136,7 +136,7 @@ def _entry(name: str, value: object) -> Entry | None:
     if shape is not None and len(shape) <= _MAX_AXES and isinstance(dtype, str) and dtype in BITS:
         bits = element_count(shape) * BITS[dtype]
         needed = bits // 8 if bits % 8 == 0 else None
-    return Entry(name, offsets[0], offsets[1], needed, value)
+    return HeaderEntry(name, offsets[0], offsets[1], needed, value)
 
 
 def _sizes(value: object) -> list[int] | None:
@@ -156,7 +156,7 @@ def repeated_names(pairs: Pairs) -> list[str]:
     ]
 
 
-def wrong_size(entry: Entry) -> str:
+def wrong_size(entry: HeaderEntry) -> str:
     """Returns what is wrong with the size of a tensor, or nothing."""
     if entry.needed is None or entry.needed == entry.end - entry.begin:
         return ""
@@ -167,7 +167,7 @@ def wrong_size(entry: Entry) -> str:
     )
 
 
-def overlap(entry: Entry, position: int) -> str:
+def overlap(entry: HeaderEntry, position: int) -> str:
     """Returns how far a tensor overlaps those before it, which end at a position, or nothing."""
     if entry.begin >= min(position, entry.end):
         return ""

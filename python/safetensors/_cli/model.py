@@ -5,7 +5,7 @@ import os
 from typing import NamedTuple
 
 from .._model_folder import BY_RULE, Choice
-from .._shards import Shard, find_files
+from .._shards import ShardFile, find_files
 from .errors import CliError
 from .opening import STDIN
 from .reader import File, SafetensorError, Tensor
@@ -137,10 +137,10 @@ def choice_of(arguments: argparse.Namespace) -> Choice:
 
 def files_of(
     path: str, choice: Choice = BY_RULE, *, any_files: bool = False
-) -> tuple[list[Shard], Index | None]:
+) -> tuple[list[ShardFile], Index | None]:
     """Returns the files to open for a path or URL, and the index that names them, if any."""
     if path == STDIN:
-        return [Shard(path)], None
+        return [ShardFile(path)], None
     try:
         shards = find_files(path, choice, any_files=any_files)
     except ValueError as error:

@@ -4,7 +4,7 @@ import contextlib
 
 from .. import _core
 from .._core import safe_open
-from .._shards import Shard
+from .._shards import ShardFile
 from .._workers import Workers
 from .diagnose import START_NBYTES
 from .reader import File
@@ -17,7 +17,7 @@ class RemoteFile(File):
 
     is_whole = False
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: ShardFile) -> None:
         self.path = shard.path
         self._shard = shard
         self._handle = self.handle()
@@ -40,7 +40,7 @@ class RemoteFile(File):
         return _core._read_range(self._handle, begin, nbytes)
 
 
-def open_all(shards: list[Shard]) -> list[File]:
+def open_all(shards: list[ShardFile]) -> list[File]:
     """Opens the files, several at once. Opens none if one of them fails."""
     with Workers(_HEADERS_AT_ONCE) as pool:
         opening = [pool.submit(RemoteFile, shard) for shard in shards]
@@ -54,7 +54,7 @@ def open_all(shards: list[Shard]) -> list[File]:
             raise
 
 
-def start_of(shard: Shard) -> bytes:
+def start_of(shard: ShardFile) -> bytes:
     """Returns the first bytes of a file that is no safetensors file; none if it cannot be read."""
     assert shard.reader is not None
     with contextlib.suppress(Exception):

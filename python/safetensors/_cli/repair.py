@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .. import SafetensorError
 from .._reading import read_some
-from .._shards import Shard
+from .._shards import ShardFile
 from . import diagnose, text
 from .errors import CliError
 from .opening import open_regular
@@ -67,7 +67,7 @@ def open_lenient(path: str) -> tuple[File, list[str]]:
         raise CliError(f"{path}: {complaint(refused, path)}; not repaired: {error}") from None
     from .remote import RemoteFile
 
-    return RemoteFile(Shard(path, reader=lambda: _Reader(path, repair))), repair.remarks
+    return RemoteFile(ShardFile(path, reader=lambda: _Reader(path, repair))), repair.remarks
 
 
 def plan(path: str, damaged: "diagnose.Damaged | None") -> Repair:

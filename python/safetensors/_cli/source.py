@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from .._saving.writer import SafeWriter
 
 
-class Entry(NamedTuple):
+class SourceTensor(NamedTuple):
     """A tensor of a source."""
 
     name: str
@@ -19,7 +19,7 @@ class Copies:
     """What is said of sources whose tensors are written as they are."""
 
     paths: list[str]
-    entries: list[Entry]
+    entries: list[SourceTensor]
     left_out: Mapping[str, Sequence[str]] = {}
     decoded: Mapping[str, int] = {}
     names: Mapping[str, int] = {}
@@ -33,7 +33,7 @@ class Source(Protocol):
     """Tensors by name, which are read when they are written."""
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[SourceTensor]:
         """All tensors, in an order that keeps related ones together."""
         ...
 

@@ -10,7 +10,7 @@ from .dtypes import BITS, element_count
 from .errors import CliError
 from .model import Model, Placed
 from .reader import File
-from .source import Copies, Entry
+from .source import Copies, SourceTensor
 
 
 class ModelSource(Copies):
@@ -39,7 +39,7 @@ class ModelSource(Copies):
             for key, value in (file.metadata or {}).items()
             if self.metadata[key] != value
         ]
-        self.entries: list[Entry] = []
+        self.entries: list[SourceTensor] = []
         self.select(self.placed, None)
 
     def _add(self, model: Model) -> None:
@@ -61,7 +61,7 @@ class ModelSource(Copies):
             tensor = placed[name].tensor
             to = wanted if wanted is not None and tensor.dtype in CASTABLE else tensor.dtype
             nbytes = element_count(tensor.shape) * BITS[to] // 8
-            self.entries.append(Entry(name, to, tensor.shape, nbytes))
+            self.entries.append(SourceTensor(name, to, tensor.shape, nbytes))
 
     def in_copy_order(self, names: Sequence[str]) -> dict[File, list[str]]:
         """Returns the names by file, in file order: neighbours are then copied together."""

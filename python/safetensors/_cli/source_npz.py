@@ -11,7 +11,7 @@ from .._saving.writer import SafeWriter
 from . import text
 from .errors import CliError
 from .reader import CHUNK_NBYTES
-from .source import Copies, Entry
+from .source import Copies, SourceTensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ class NpzSource(Copies):
         self.metadata: dict[str, str] = {}
         self.notes: list[str] = []
         self._members: dict[str, _Member] = {}
-        self.entries: list[Entry] = []
+        self.entries: list[SourceTensor] = []
         try:
             self._zip = zipfile.ZipFile(path)
             for info in self._zip.infolist():
@@ -93,7 +93,7 @@ class NpzSource(Copies):
             raise self._error(f"array `{text.clipped(name)}`: {error}") from None
         code = TensorSpec(dtype=member.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
         self._members[name] = member
-        self.entries.append(Entry(name, code, member.shape, member.nbytes))
+        self.entries.append(SourceTensor(name, code, member.shape, member.nbytes))
 
     def _read_header(self, info: zipfile.ZipInfo, name: str) -> _Member:
         from numpy.lib import format as npy

@@ -10,7 +10,7 @@ from .._saving.writer import SafeWriter
 from . import text, torch_archive
 from .errors import CliError
 from .opening import open_regular
-from .source import Copies, Entry
+from .source import Copies, SourceTensor
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +170,7 @@ def _refused(message: str) -> str:
     return "it holds more than tensors: " + text.clipped(found, 120)
 
 
-def _entry(name: str, tensor: "torch.Tensor") -> Entry:
+def _entry(name: str, tensor: "torch.Tensor") -> SourceTensor:
     import torch
 
     if tensor.layout != torch.strided:
@@ -182,4 +182,4 @@ def _entry(name: str, tensor: "torch.Tensor") -> Entry:
         spec = TensorSpec(dtype=word, shape=tensor.shape, data_ptr=0, data_len=0)
     except SafetensorError:
         raise CliError(f"tensor `{text.clipped(name)}`: the format has no type {word}") from None
-    return Entry(name, spec.dtype, spec.shape, tensor.nbytes)
+    return SourceTensor(name, spec.dtype, spec.shape, tensor.nbytes)

@@ -13,7 +13,7 @@ from .errors import CliError
 from .ls_model import type_of
 from .model import choice_of
 from .output import Output
-from .source import Entry
+from .source import SourceTensor
 
 try:
     from ..weights import WeightsError
@@ -30,7 +30,7 @@ class WeightsSource:
         self.plan = Plan(path, dtype, *choice)
         specs = self.plan.specs
         sizes = self.plan.sizes()
-        self.entries = [Entry(name, *spec, sizes[name]) for name, spec in specs.items()]
+        self.entries = [SourceTensor(name, *spec, sizes[name]) for name, spec in specs.items()]
         self.metadata = self.plan.metadata
         self.notes = self.plan.notes
         self.names = self.plan.names

@@ -20,7 +20,7 @@ from .._saving.specs import Row
 from .._typing import Path
 from . import boxes
 from .model import FullSizeModel, Options
-from .parts import Part, SplitTensor
+from .parts import SavedPart, SplitTensor
 from .ranges import MAX_PER_CALL, write
 from .rank_files import SHARDING_INFO, checked_offsets, offsets_of
 
@@ -159,7 +159,7 @@ def _identity(fd: int) -> tuple[int, int, int]:
 
 
 @contextlib.contextmanager
-def _opened(part: Part) -> Iterator[int]:
+def _opened(part: SavedPart) -> Iterator[int]:
     fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _identity(fd) != part.source.identity:
@@ -171,7 +171,7 @@ def _opened(part: Part) -> Iterator[int]:
         os.close(fd)
 
 
-def _copy(part: Part, source: int, begin: int, fd: int, to: int, nbytes: int) -> None:
+def _copy(part: SavedPart, source: int, begin: int, fd: int, to: int, nbytes: int) -> None:
     """Copies bytes from a part's file, in the kernel if possible."""
     while nbytes:
         done = 0
@@ -189,7 +189,7 @@ def _copy(part: Part, source: int, begin: int, fd: int, to: int, nbytes: int) ->
         begin, to, nbytes = begin + done, to + done, nbytes - done
 
 
-def _read(part: Part, source: int, begin: int, into: memoryview) -> None:
+def _read(part: SavedPart, source: int, begin: int, into: memoryview) -> None:
     while into:
         done = os.preadv(source, [into], begin)
         if done == 0:

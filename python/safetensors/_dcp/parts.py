@@ -12,7 +12,7 @@ from .._errors import failure
 from . import boxes
 
 
-class Part(NamedTuple):
+class SavedPart(NamedTuple):
     """A part of a tensor, in one file."""
 
     path: str
@@ -32,7 +32,7 @@ class SplitTensor:
         self.dtype = dtype
         self.shape = [0] * dims
         self.whole: boxes.Sizes = ()
-        self.parts: list[Part] = []
+        self.parts: list[SavedPart] = []
 
     def add(self, path: str, source: Any, offsets: Sequence[int], meta: Any) -> None:
         """Adds a part.
@@ -54,7 +54,7 @@ class SplitTensor:
         ends = zip(self.shape, offsets, meta.shape, strict=True)
         self.shape = [max(size, offset + count) for size, offset, count in ends]
         box = boxes.box(offsets, meta.shape, _bits(self.dtype))
-        self.parts.append(Part(path, source, tuple(offsets), tuple(meta.shape), box))
+        self.parts.append(SavedPart(path, source, tuple(offsets), tuple(meta.shape), box))
 
     def is_in_one_file(self) -> bool:
         """Returns whether one file has the whole tensor."""

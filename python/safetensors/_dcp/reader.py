@@ -33,7 +33,7 @@ from .._torch.wanted import Wanted, gc_paused
 from .._typing import Sources, Verify
 from .._workers import Workers
 from . import rank_files
-from .parts import Part, SplitTensor
+from .parts import SavedPart, SplitTensor
 
 _HALF_NBYTES = 16 << 20
 _ALIGNMENT = 64
@@ -72,7 +72,7 @@ class StorageReader(_Base):
         self._options = storage_options
         self._verify = with_hashes(verify, expected_hashes)
         self._choice = choice_of(name, variant)
-        self._parts: dict[MetadataIndex, tuple[Part, Form]] = {}
+        self._parts: dict[MetadataIndex, tuple[SavedPart, Form]] = {}
         self._files: ExitStack | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:

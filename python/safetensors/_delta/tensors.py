@@ -13,7 +13,7 @@ from .._core import safe_open
 from .._model_folder import BY_RULE, Choice
 from .._saving.prepare import Prepared, prepared
 from .._saving.specs import Spec, spec_in, spec_of
-from .._shards import Shard, find_shards, open_shards, refuse_repeated
+from .._shards import ShardFile, find_shards, open_shards, refuse_repeated
 from .._typing import Buffer, Sources
 
 Model = Sources | Mapping[str, Any]
@@ -35,7 +35,7 @@ class Tensors(Protocol):
 class File(NamedTuple):
     """A file of a model, open."""
 
-    shard: Shard
+    shard: ShardFile
     handle: safe_open
     names: list[str]
     """Its tensors, in the order of their bytes."""

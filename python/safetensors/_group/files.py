@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from .._core import safe_open
-    from .._shards import Shard
+    from .._shards import ShardFile
     from .._torch import AnyDevice
     from .._typing import Progress, Sources, Verify
 
@@ -125,7 +125,7 @@ def open_named(
         have them; and the other names of the files.
     """
 
-    def needed(shards: list[Shard]) -> list[int]:
+    def needed(shards: list[ShardFile]) -> list[int]:
         return [
             at
             for at, shard in enumerate(shards)
@@ -151,9 +151,9 @@ def _open(
 ) -> tuple[Model, list[Wanted]]:
     """Returns the files that some rank needs, and the tensors that this one takes."""
     rules: dict[str, Rule] | None = None
-    found_shards: list[Shard] = []
+    found_shards: list[ShardFile] = []
 
-    def needed(shards: list[Shard]) -> list[int]:
+    def needed(shards: list[ShardFile]) -> list[int]:
         nonlocal rules
         found_shards.extend(shards)
         if any(shard.names is None for shard in shards):

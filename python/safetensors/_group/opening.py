@@ -13,7 +13,7 @@ from .. import _core
 from .._model_folder import Choice
 from .._paths import is_url
 from .._shards import (
-    Shard,
+    ShardFile,
     find_shards,
     open_shards,
     refuse_repeated,
@@ -71,7 +71,7 @@ def open_model(
     storage_options: Mapping[str, Any] | None,
     verify: Verify,
     choice: Choice,
-    needed: Callable[[list[Shard]], Iterable[int]],
+    needed: Callable[[list[ShardFile]], Iterable[int]],
     backend: str,
     stack: ExitStack,
 ) -> Model:
@@ -113,7 +113,7 @@ def open_model(
     return Model([f._replace(gap_nbytes=gap) for f, gap in zip(files, gaps, strict=True)], unopened)
 
 
-def _refuse_absent_files(shards: Sequence[Shard]) -> None:
+def _refuse_absent_files(shards: Sequence[ShardFile]) -> None:
     """Raises the error of opening a file that the caller named and that cannot be found.
 
     Such a path may be meant as a folder. Without this, the ranks would seem to load other files.
@@ -124,7 +124,9 @@ def _refuse_absent_files(shards: Sequence[Shard]) -> None:
             _core._open_shard(shard.path, "pread").close()
 
 
-def _open(comm: Communicator, shards: list[Shard], backend: str, stack: ExitStack) -> list[File]:
+def _open(
+    comm: Communicator, shards: list[ShardFile], backend: str, stack: ExitStack
+) -> list[File]:
     from .._remote.shared import Follower, Leader
 
     readers: list[Any] = [None if shard.reader is None else shard.reader() for shard in shards]
@@ -165,11 +167,11 @@ def _open(comm: Communicator, shards: list[Shard], backend: str, stack: ExitStac
 
 def _shards_of_url(
     comm: Communicator, url: str, storage_options: Mapping[str, Any] | None, choice: Choice
-) -> list[Shard]:
+) -> list[ShardFile]:
     """Returns the files of a URL, of which rank 0 alone reads the index."""
     from .._remote.open import reopen
 
-    own: list[Shard] = []
+    own: list[ShardFile] = []
 
     def find() -> Message:
         own.extend(shards_of_url(url, storage_options, choice))
@@ -183,7 +185,7 @@ def _shards_of_url(
     return [shard._replace(reader=make) for shard, make in zip(found, readers, strict=True)]
 
 
-def _told_shards(shards: Sequence[Shard]) -> Message:
+def _told_shards(shards: Sequence[ShardFile]) -> Message:
     """Returns the files of a URL as a message.
 
     of each file, strings: its path, its index, its URL; the names of its tensors
@@ -198,14 +200,14 @@ def _told_shards(shards: Sequence[Shard]) -> Message:
     return Message(texts, numbers)
 
 
-def _shards(told: Message) -> list[Shard]:
+def _shards(told: Message) -> list[ShardFile]:
     """Returns the files of a message, without what makes their readers. Raises Malformed."""
     texts, numbers = told.texts, told.numbers
     count = len(numbers) // 2
     expect(len(numbers) == 2 * count and not told.data, "files with other integers than two each")
     expect(count <= _MAX_FILES, f"{count} files; a model has at most {_MAX_FILES}")
     expect(min(numbers, default=0) >= _NONE, "files with negative counts")
-    found: list[Shard] = []
+    found: list[ShardFile] = []
     at = 0
     for names, total_size in zip(numbers[::2], numbers[1::2], strict=True):
         first, last = at + 3, at + 3 + max(names, 0)
@@ -213,7 +215,7 @@ def _shards(told: Message) -> list[Shard]:
         path, index_path, url = texts[at:first]
         listed = None if names == _NONE else list(texts[first:last])
         total = None if total_size == _NONE else total_size
-        found.append(Shard(path, listed, index_path, total_size=total, url=url))
+        found.append(ShardFile(path, listed, index_path, total_size=total, url=url))
         at = last
     expect(at == len(texts), f"{len(texts)} strings, {len(texts) - at} too many for the files")
     return found
@@ -268,7 +270,7 @@ def _described(source: object) -> str:
     return "a path" if isinstance(source, (str, bytes, os.PathLike)) else "a RangeReader"
 
 
-def _name(shard: Shard) -> str:
+def _name(shard: ShardFile) -> str:
     if shard.absent_from:
         return f"missing tensor {min(shard.names or ())}"
     # Paths may differ from machine to machine.

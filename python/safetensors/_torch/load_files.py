@@ -15,7 +15,7 @@ from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._model_folder import choice_of
-from .._shards import Shard, backend_for, find_shards, open_tensors, with_hashes
+from .._shards import ShardFile, backend_for, find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
@@ -247,7 +247,7 @@ def _problem_with_group(
 
 
 def _open(
-    shards: Sequence[Shard],
+    shards: Sequence[ShardFile],
     keys: Keys,
     plan: Mapping[str, Rule] | None,
     backend: str,
