@@ -2,9 +2,8 @@
 
 import errno
 import os
-import signal
 
-from .._core import SafetensorError, _leases_see_mappings, _remove_sums
+from .._core import SafetensorError, _remove_sums
 from .compare import first_difference
 from .header_text import LENGTH_NBYTES
 
@@ -26,13 +25,10 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
     place = _changed_in_one_sector(old, new)
     if place is None:
         return False
-    try:
-        import fcntl
-
-        set_lease, write, none = fcntl.F_SETLEASE, fcntl.F_WRLCK, fcntl.F_UNLCK
-    except (ImportError, AttributeError):  # not Linux
+    if os.name == "nt":
         return False
-    from .._saving.folder import Folder  # Windows has none
+    from .._saving.folder import Folder
+    from .._saving.lease import leased
 
     folder, name = os.path.split(path)
     try:
@@ -41,28 +37,16 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
         return False
     if fd is None:
         return False
-    # The system sends this signal when another process waits for the lease. By default it would
-    # terminate this process.
-    former = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
-        if not _leases_see_mappings(fd):
-            return False
-        try:
-            fcntl.fcntl(fd, set_lease, write)
-        except OSError:
-            return False
-        try:
-            if os.pread(fd, len(old), LENGTH_NBYTES) != old:
+        with leased(fd) as why:
+            if why or os.pread(fd, len(old), LENGTH_NBYTES) != old:
                 return False
             _remove_sums(path)
             begin, end = place
             if os.pwrite(fd, new[begin:end], LENGTH_NBYTES + begin) != end - begin:
                 raise OSError(errno.EIO, "the header was written only in part", path)
             os.fsync(fd)
-        finally:
-            fcntl.fcntl(fd, set_lease, none)
     finally:
-        signal.signal(signal.SIGIO, former)
         os.close(fd)
     return True
 

@@ -6,17 +6,16 @@ docs/format.md, "Changes in place", describes the steps.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import _core
 from .._errors import in_two_files
 from .folder import Folder, warn_of
 from .journal import JOURNAL, KIND, NAME, NEW, File, Journal, finish, recover_files, refuse_in_place
+from .lease import is_leased, leased
 from .writer import safe_create
 
 Edit = tuple[str, Callable[[bytes], Any]]
@@ -49,7 +48,9 @@ def edit_files(
                 refuse_in_place(file.path, "a change was interrupted, and its journal is gone")
         if not shared:
             for file in files:
-                stack.enter_context(_only_user(file))
+                why = stack.enter_context(leased(file.fd))
+                if why:
+                    refuse_in_place(file.path, f"{why}, and shared=True was not given")
         journal = _write_journal(folder, name, files, edits_of(files))
         if journal is None:
             return
@@ -65,31 +66,6 @@ def edit_files(
             raise
 
 
-@contextlib.contextmanager
-def _only_user(file: File) -> Iterator[None]:
-    """Holds a write lease: until the end, another process that opens the file waits.
-
-    Linux grants it only if nobody else has the file open or mapped; but on overlayfs, also while
-    it is mapped. After 45 seconds (/proc/sys/fs/lease-break-time) it breaks the lease: see
-    _check_leases().
-    """
-    unknown = "the system does not tell whether it is in use, and shared=True was not given"
-    if not _core._leases_see_mappings(file.fd):
-        refuse_in_place(file.path, unknown)
-    try:
-        # The system sends this signal when another process waits. By default, it is ignored.
-        fcntl.fcntl(file.fd, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except BlockingIOError:
-        refuse_in_place(file.path, "it is open or mapped, and shared=True was not given")
-    except OSError:
-        refuse_in_place(file.path, unknown)
-    try:
-        yield
-    finally:
-        fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-
-
 def _check_names(files: Sequence[File]) -> None:
     """Raises if two files have a tensor of one name: the journal could change only both."""
     seen: dict[str, str] = {}
@@ -103,7 +79,7 @@ def _check_names(files: Sequence[File]) -> None:
 def _check_leases(files: Sequence[File], journal: Journal) -> None:
     """Raises if a lease was broken. Who opens a file from now on waits until it is marked."""
     for file in files:
-        if fcntl.fcntl(file.fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK:
+        if not is_leased(file.fd):
             journal.remove()
             refuse_in_place(file.path, "another process opened it while the change was prepared")
 
