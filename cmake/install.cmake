@@ -21,16 +21,7 @@ function(install_library target name)
 endfunction()
 
 install_library(safetensors safetensors-${SAFETENSORS_KIND})
-if(SAFETENSORS_BUILD_WEIGHTS)
-  install_library(safetensors_weights safetensors-${SAFETENSORS_KIND}-weights)
-endif()
-install(DIRECTORY include/safetensors TYPE INCLUDE COMPONENT development
-  PATTERN weights EXCLUDE
-  PATTERN detail EXCLUDE)
-if(SAFETENSORS_BUILD_WEIGHTS)
-  install(DIRECTORY include/safetensors/weights COMPONENT development
-    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/safetensors)
-endif()
+install(DIRECTORY include/safetensors TYPE INCLUDE COMPONENT development PATTERN detail EXCLUDE)
 
 # For a C program the C++ run-time library is a library like others.
 foreach(name stdc++ c++)
@@ -71,12 +62,10 @@ endforeach()
 if(SAFETENSORS_CXX_LIBRARY)
   string(PREPEND SAFETENSORS_PC_PRIVATE "-l${SAFETENSORS_CXX_LIBRARY} ")
 endif()
-set(SAFETENSORS_PC_FILES safetensors.pc)
-if(SAFETENSORS_BUILD_WEIGHTS)
-  list(APPEND SAFETENSORS_PC_FILES safetensors-weights.pc)
-endif()
-foreach(file IN LISTS SAFETENSORS_PC_FILES)
-  configure_file(cmake/${file}.in ${PROJECT_BINARY_DIR}/${file} @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/${file}
+# install_pkgconfig(NAME): NAME.pc, of cmake/NAME.pc.in in the caller's project.
+function(install_pkgconfig name)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
-endforeach()
+endfunction()
+install_pkgconfig(safetensors)

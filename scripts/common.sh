@@ -231,7 +231,9 @@ import hashlib
 from pathlib import Path
 
 total = hashlib.sha256()
-for top in map(Path, ("CMakeLists.txt", "pyproject.toml", "cmake", "include", "python", "src")):
+names = ["CMakeLists.txt", "pyproject.toml", "cmake", "include", "python", "src"]
+names += [f"weights/{name}" for name in ("CMakeLists.txt", "bindings", "cmake", "include", "src")]
+for top in map(Path, names):
     for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
             total.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())

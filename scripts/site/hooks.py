@@ -23,6 +23,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 INCLUDE = ROOT / "include" / "safetensors"
+INCLUDE_WEIGHTS = ROOT / "weights" / "include" / "safetensors" / "weights"
 
 # Files of the repository, and the pages of the site that show them.
 PAGES = {
@@ -62,7 +63,7 @@ def on_files(files: Files, config: Any) -> Files:
         add(files, config, f"api/{module}.md", python_page(f"safetensors.{module}", names))
     cpp = [path for path in sorted(INCLUDE.glob("*.hpp")) if path.name != "export.hpp"]
     add(files, config, "api/cpp.md", headers.page("C++ headers", cpp))
-    weights = sorted((INCLUDE / "weights").glob("*.hpp"))
+    weights = sorted(INCLUDE_WEIGHTS.glob("*.hpp"))
     add(
         files,
         config,

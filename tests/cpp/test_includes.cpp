@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -61,9 +62,53 @@ struct Rule {
   std::function<bool(const Include&)> allows;
 };
 
-const std::vector<Rule>& rules() {
-  // The first rule whose folder a path begins with applies.
-  static const std::vector<Rule> all = {
+// The weight layer is a house of its own. Of the core it includes the public headers, these
+// helpers, and what its bindings share with the core's.
+const std::vector<std::string> kBaseForWeights = {"base/checked.hpp",
+                                                  "base/display_path.hpp",
+                                                  "base/little_endian.hpp",
+                                                  "base/name_hash.hpp",
+                                                  "base/name_suggestions.hpp",
+                                                  "base/per_process.hpp",
+                                                  "base/rapidjson.hpp",
+                                                  "base/text.hpp",
+                                                  "base/utf8.hpp"};
+const std::vector<std::string> kBindingsForWeights = {"error_classes.hpp", "fast_def.hpp",
+                                                      "gil.hpp", "open_hook.hpp", "python.hpp"};
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// A room of weights/src, and the rooms that it may include.
+struct Room {
+  std::string name;
+  std::vector<std::string> others;
+};
+
+const std::vector<Room> kRoomsOfWeights = {
+    {"common", {}},
+    {"names", {"common"}},
+    {"config", {"common", "names"}},
+    {"dequant", {"common"}},
+    {"model", {"common", "dequant", "names"}},
+    {"gguf", {"common", "config", "dequant", "model", "names"}},
+    {"tensors", {"common", "dequant", "model"}},
+    {"schemes", {"common", "config", "dequant", "model", "names", "tensors"}},
+    {"hf", {"common", "config", "dequant", "model", "names", "schemes", "tensors"}},
+    {"provider", {"common", "gguf", "hf", "model"}}};
+
+bool room_allows(const Room& room, const Include& i) {
+  if (!i.is_ours) return is_std(i.name) || (room.name == "dequant" && i.name == "immintrin.h");
+  const std::string top = i.name.substr(0, i.name.find('/'));
+  if (top == "base") return room.name != "dequant" && has(kBaseForWeights, i.name);
+  // What is below the facade does not know it.
+  if (i.name == "safetensors/weights/provider.hpp") return room.name == "provider";
+  return top == "safetensors" || top == room.name || has(room.others, top);
+}
+
+std::vector<Rule> rules_of_core() {
+  return {
       {"include/safetensors/region.hpp",
        [](const Include& i) {
          return i.is_ours ? i.name == "safetensors/slice.hpp" : is_std(i.name);
@@ -102,21 +147,6 @@ const std::vector<Rule>& rules() {
          return i.is_ours
                     ? begins(i.name, {"base/per_process.hpp", "device/", "io/", "safetensors/"})
                     : !begins(i.name, {"rapidjson/", "xxhash", "pybind11/", "Python"});
-       }},
-      {"src/weights/dequant/",
-       [](const Include& i) {
-         return i.is_ours ? begins(i.name, {"weights/", "safetensors/"})
-                          : is_std(i.name) || i.name == "immintrin.h";
-       }},
-      {"src/weights/provider.cpp",
-       [](const Include& i) {
-         return i.is_ours ? begins(i.name, {"base/", "weights/", "safetensors/"}) : is_std(i.name);
-       }},
-      {"src/weights/",  // below the facade, which provider.cpp alone knows
-       [](const Include& i) {
-         return i.is_ours ? begins(i.name, {"base/", "weights/", "safetensors/"}) &&
-                                i.name != "safetensors/weights/provider.hpp"
-                          : is_std(i.name);
        }},
       {"src/c/",
        [](const Include& i) {
@@ -161,10 +191,36 @@ const std::vector<Rule>& rules() {
        }},
       {"src/",
        [](const Include& i) {
-         return i.is_ours ? !begins(i.name, {"python/", "c/", "weights/"}) : is_std(i.name);
+         return i.is_ours ? !begins(i.name, {"python/", "c/"}) : is_std(i.name);
        }},
   };
+}
+
+/// The first rule whose folder a path begins with applies.
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> all = [] {
+    std::vector<Rule> rules = rules_of_core();
+    rules.push_back({"weights/include/", [](const Include& i) {
+                       return i.is_ours ? begins(i.name, {"safetensors/"}) : is_std(i.name);
+                     }});
+    rules.push_back(
+        {"weights/bindings/", [](const Include& i) {
+           if (!i.is_ours) return is_for_bindings(i);
+           return has(kBindingsForWeights, i.name) || begins(i.name, {"safetensors/"}) ||
+                  fs::exists(fs::path(SAFETENSORS_SOURCE_DIR) / "weights/bindings" / i.name);
+         }});
+    for (const Room& room : kRoomsOfWeights) {
+      rules.push_back({"weights/src/" + room.name + "/",
+                       [&room](const Include& i) { return room_allows(room, i); }});
+    }
+    return rules;
+  }();
   return all;
+}
+
+bool is_source(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".hpp" || extension == ".cpp" || extension == ".h" || extension == ".c";
 }
 
 }  // namespace
@@ -172,22 +228,74 @@ const std::vector<Rule>& rules() {
 TEST_CASE("each file includes only what its layer allows") {
   const fs::path root = SAFETENSORS_SOURCE_DIR;
   std::size_t count = 0;
-  for (const char* folder : {"include", "src"}) {
+  for (const char* folder :
+       {"include", "src", "weights/include", "weights/src", "weights/bindings"}) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
-      const std::string extension = entry.path().extension().string();
-      if (extension != ".hpp" && extension != ".cpp" && extension != ".h") continue;
+      if (!is_source(entry.path())) continue;
       const std::string path = entry.path().lexically_relative(root).generic_string();
       const auto rule = std::ranges::find_if(
           rules(), [&](const Rule& each) { return path.starts_with(each.folder); });
+      CAPTURE(path);
+      REQUIRE(rule != rules().end());
       for (const Include& include : includes_of(entry.path())) {
         ++count;
-        CAPTURE(path);
         CAPTURE(include.name);
         CHECK(rule->allows(include));
       }
     }
   }
   CHECK(count > 100);
+}
+
+TEST_CASE("the core knows nothing of the weight layer") {
+  const fs::path root = SAFETENSORS_SOURCE_DIR;
+  std::size_t sources = 0;
+  std::size_t lists = 0;
+  for (const char* folder : {"include", "src", "tests/cpp", "tests/device", "tests/faults",
+                             "tests/fuzz", "benchmarks/cpp", "cmake"}) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string path = entry.path().lexically_relative(root).generic_string();
+      CAPTURE(path);
+      if (is_source(entry.path())) {
+        ++sources;
+        for (const Include& include : includes_of(entry.path())) {
+          CAPTURE(include.name);
+          CHECK_FALSE(begins(include.name, {"safetensors/weights/"}));
+          CHECK_FALSE(fs::exists(root / "weights/src" / include.name));
+          CHECK_FALSE(fs::exists(root / "weights/bindings" / include.name));
+        }
+      } else if (path.ends_with("CMakeLists.txt") || path.ends_with(".cmake")) {
+        ++lists;
+        CHECK(test::read_text(entry.path()).find("weights") == std::string::npos);
+      }
+    }
+  }
+  CHECK(sources > 300);
+  CHECK(lists > 8);
+}
+
+TEST_CASE("the weight layer needs all that the rules let it include") {
+  const fs::path root = SAFETENSORS_SOURCE_DIR;
+  std::set<std::string> needed;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / "weights")) {
+    const std::string path = entry.path().lexically_relative(root / "weights").generic_string();
+    if (!is_source(entry.path()) || !begins(path, {"src/", "bindings/"})) continue;
+    for (const Include& include : includes_of(entry.path())) {
+      needed.insert(include.name);
+      const std::string top = include.name.substr(0, include.name.find('/'));
+      if (path.starts_with("src/"))
+        needed.insert(path.substr(4, path.find('/', 4) - 4) + ">" + top);
+    }
+  }
+  std::vector<std::string> allowed = kBaseForWeights;
+  allowed.insert(allowed.end(), kBindingsForWeights.begin(), kBindingsForWeights.end());
+  for (const Room& room : kRoomsOfWeights) {
+    for (const std::string& other : room.others) allowed.push_back(room.name + ">" + other);
+  }
+  for (const std::string& name : allowed) {
+    CAPTURE(name);
+    CHECK(needed.contains(name));
+  }
 }
 
 TEST_CASE("each source file is in a CMake list") {
@@ -214,14 +322,17 @@ TEST_CASE("each source file is in a CMake list") {
                                    "src/io", "src/open", "src/patch", "src/write"}) {
     check("", folder);
   }
-  check("src/weights", "");
   check("src/python", "");
+  check("weights", "src");
+  check("weights/bindings", "");
   check("tests/faults", "");
   // Others are in lists of other folders, or compiled by tests.
-  for (const auto& entry : fs::recursive_directory_iterator(root / "tests/cpp")) {
-    const std::string name = entry.path().lexically_relative(root / "tests/cpp").generic_string();
-    CAPTURE(name);
-    if (entry.path().filename().string().starts_with("test_")) CHECK(lists("tests/cpp", name));
+  for (const char* const folder : {"tests/cpp", "weights/tests/cpp"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string name = entry.path().lexically_relative(root / folder).generic_string();
+      CAPTURE(name);
+      if (entry.path().filename().string().starts_with("test_")) CHECK(lists(folder, name));
+    }
   }
 }
 
@@ -239,6 +350,12 @@ TEST_CASE("the check finds forbidden includes") {
   CHECK_FALSE(allows("src/base/", "pthread.h", false));
   CHECK_FALSE(allows("src/io/", "base/text.hpp", true));
   CHECK_FALSE(allows("src/python/", "base/text.hpp", true));
+  CHECK_FALSE(allows("weights/src/gguf/", "hf/config.hpp", true));
+  CHECK_FALSE(allows("weights/src/gguf/", "io/parallel.hpp", true));
+  CHECK_FALSE(allows("weights/src/gguf/", "base/per_thread.hpp", true));
+  CHECK_FALSE(allows("weights/src/dequant/", "base/text.hpp", true));
+  CHECK_FALSE(allows("weights/src/hf/", "safetensors/weights/provider.hpp", true));
+  CHECK_FALSE(allows("weights/bindings/", "tensor_spec.hpp", true));
   CHECK(allows("src/base/rapidjson.hpp", "rapidjson/reader.h", false));
   for (const Rule& rule : rules()) {
     CAPTURE(rule.folder);

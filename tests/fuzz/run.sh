@@ -7,7 +7,7 @@
 #   bash tests/fuzz/run.sh SECONDS_EACH [BUILD_FOLDER [TARGET[/SEED]...]]
 #
 # TARGET is header, slice, ...: without any, all run. TARGET/SEED starts with the one seed alone, and
-# keeps what it finds apart: schemes/awq mutates the model of tests/data/weights/schemes/awq, and
+# keeps what it finds apart: schemes/awq mutates the model of weights/tests/data/schemes/awq, and
 # "schemes/*" each model in turn.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -15,16 +15,19 @@ seconds=$1
 build=$(realpath -- "${2:-$here/../../build/fuzz}")
 programs=$build/tests/cpp/fuzz
 found=$build/fuzz-found
-models=$here/../data/weights
+weights=$here/../../weights/tests
+models=$weights/data
 
 # fuzz TARGET or TARGET/SEED
 fuzz() {
-  local target=${1%%/*} run=${1//\//-} seeds=("$found/seeds") executions edges
+  local target=${1%%/*} run=${1//\//-} seeds=("$found/seeds") folder executions edges
   local log=$found/$run.log
   local options=(-max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=4096
     -artifact_prefix="$found/$run-" -print_final_stats=1)
   mkdir -p "$found/$run"
-  if [[ -f $here/$target.dict ]]; then options+=(-dict="$here/$target.dict"); fi
+  for folder in "$here" "$weights/fuzz"; do
+    if [[ -f $folder/$target.dict ]]; then options+=(-dict="$folder/$target.dict"); fi
+  done
   case $target in
     gguf) seeds=("$models"/{bad,gguf}) ;;
     schemes | model_files) seeds=("$found/seeds-$target") ;;
@@ -43,7 +46,7 @@ fuzz() {
   edges=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1)
   printf 'fuzz_%s: %s executions in %s s, %s\n' "$1" "$executions" "$seconds" "$edges"
 }
-export here seconds programs found models
+export here weights seconds programs found models
 export -f fuzz
 
 "$programs/replay_header" --seeds "$here/../../conformance/cases.json" "$found/seeds"

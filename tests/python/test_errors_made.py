@@ -13,7 +13,9 @@ from safetensors._checking.verify import IntegrityError
 
 ROOT = pathlib.Path(safetensors.__file__).parent
 OWN = (SafetensorError, weights.WeightsError, delta.PatchError, IntegrityError)
-HEADERS = pathlib.Path(__file__).parents[2] / "include" / "safetensors"
+TREE = pathlib.Path(__file__).parents[2]
+HEADERS = TREE / "include" / "safetensors"
+WEIGHTS_HEADERS = TREE / "weights" / "include" / "safetensors" / "weights"
 
 
 def subclasses(kind):
@@ -73,15 +75,15 @@ def test_one_module_makes_errors():
 
 def codes_of(header, enum):
     """Returns the enumerators of a C++ enumeration, spelled as in Python."""
-    text = (HEADERS / header).read_text(encoding="utf-8")
+    text = header.read_text(encoding="utf-8")
     body = text.partition(f"enum class {enum} ")[2].partition("};")[0]
     names = re.findall(r"^  (\w+)(?: = 1)?,", body, re.MULTILINE)
     return [re.sub("(?<=.)[A-Z]", r"_\g<0>", name.removeprefix("k")).lower() for name in names]
 
 
 def test_codes_are_those_of_the_core():
-    assert list(typing.get_args(_errors.Code)) == codes_of("error.hpp", "ErrorCode")
-    known = {*codes_of("weights/error.hpp", "Errc"), "different", "non_finite"}
+    assert list(typing.get_args(_errors.Code)) == codes_of(HEADERS / "error.hpp", "ErrorCode")
+    known = {*codes_of(WEIGHTS_HEADERS / "error.hpp", "Errc"), "different", "non_finite"}
     assert set(typing.get_args(_errors.WeightsCode)) < known
 
 

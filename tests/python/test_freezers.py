@@ -14,7 +14,8 @@ import safetensors
 from support import children
 
 ROOT = pathlib.Path(safetensors.__file__).parent
-SOURCES = pathlib.Path(__file__).parents[2] / "src" / "python"
+TREE = pathlib.Path(__file__).parents[2]
+SOURCES = [*TREE.glob("src/python/*.cpp"), *TREE.glob("weights/bindings/*.cpp")]
 FRAMEWORKS = {"torch", "jax", "flax", "mlx", "paddle", "tensorflow", "transformers", "vllm"}
 
 PROGRAMS = {
@@ -60,7 +61,7 @@ def test_frameworks_are_taken_by_their_modules(modules):
 def test_what_is_imported_by_name_is_taken(modules):
     """By the compiled module, and by importlib: no freezer sees that."""
     ours, _ = modules("import safetensors")
-    text = "".join(path.read_text() for path in SOURCES.glob("*.cpp"))
+    text = "".join(path.read_text() for path in SOURCES)
     names = set(re.findall(r'module_::import\(\s*"(safetensors\.[\w.]+)"', text))
     assert {"safetensors._frameworks", "safetensors._torch.transfer"} <= names
     names |= {f"safetensors.{each}" for each in safetensors._LAZY.values()}

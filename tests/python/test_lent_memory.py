@@ -19,7 +19,8 @@ from support import children
 
 SIZE = 300_000
 SPECS = {"a": ("U8", (SIZE,))}
-SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src" / "python"
+TREE = pathlib.Path(__file__).resolve().parents[2]
+SOURCES = [*TREE.glob("src/python/*.cpp"), *TREE.glob("weights/bindings/*.cpp")]
 
 # Each lends memory to `target`, and drops its owner.
 PLACES = {
@@ -432,7 +433,7 @@ def test_all_memory_is_lent_by_one_class():
     """Nothing else in the bindings makes memoryviews of memory that it may free."""
     found = [
         path.name
-        for path in SOURCES.glob("*.cpp")
+        for path in SOURCES
         if re.search(r"from_memory|PyMemoryView_From", path.read_text())
     ]
     assert found == ["loan.cpp"]

@@ -34,7 +34,7 @@ def test_readme_program_runs(tmp_path: Path) -> None:
 def test_readme_opens_a_model() -> None:
     """The program about models runs with the name of a model."""
     programs = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    model = README.parent / "tests" / "data" / "weights" / "gguf" / "llama_q4_0.gguf"
+    model = README.parent / "weights" / "tests" / "data" / "gguf" / "llama_q4_0.gguf"
     done = subprocess.run(
         [sys.executable, "-c", programs[1].replace("model_dir_or_file.gguf", str(model))],
         capture_output=True,

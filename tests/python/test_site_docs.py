@@ -73,7 +73,9 @@ def test_the_reference_has_every_class() -> None:
     """Each class of a public header has a heading, and its code ends where the class ends."""
     headers = script("headers")
     folder = DOCS.parent / "include" / "safetensors"
-    paths = sorted([*folder.glob("*.hpp"), *folder.glob("weights/*.hpp")])
+    weights = DOCS.parent / "weights" / "include" / "safetensors" / "weights"
+    paths = sorted([*folder.glob("*.hpp"), *weights.glob("*.hpp")])
+    assert {path.parent.name for path in paths} == {"safetensors", "weights"}
     found = 0
     for path in paths:
         page = headers.page("C++", [path])

@@ -10,7 +10,7 @@ import pytest
 from safetensors.weights import WeightsError, convert, open_weights
 from support.scheme_models import write_file, write_model
 
-FOLDERS = Path(__file__).parents[1] / "data" / "weights" / "schemes"
+FOLDERS = Path(__file__).parents[2] / "weights" / "tests" / "data" / "schemes"
 RNG = np.random.default_rng(11)
 M = "model.layers.0.mlp.up_proj."
 PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "i1"}

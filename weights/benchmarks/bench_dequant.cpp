@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "dequant/dequant.hpp"
+#include "dequant/ggml_types.hpp"
 #include "safetensors/buffer.hpp"
 #include "timing.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/ggml_types.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-"""The models in tests/data/weights and their expected values."""
+"""The models in weights/tests/data and their expected values."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import numpy as np
 
 from safetensors.numpy import save_file
 
-DATA = Path(__file__).parents[2] / "data" / "weights"
+DATA = Path(__file__).parents[3] / "weights" / "tests" / "data"
 MLX = sorted(path.name for path in (DATA / "mlx").iterdir())
 GGUF = sorted(
     path.name.removesuffix(".expected.json") for path in (DATA / "gguf").glob("*.expected.json")

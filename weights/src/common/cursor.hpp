@@ -12,7 +12,7 @@
 
 #include "base/little_endian.hpp"
 #include "base/text.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
 
 namespace safetensors::weights {
 

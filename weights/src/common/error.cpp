@@ -3,7 +3,7 @@
 #include <array>
 
 #include "base/text.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
 
 namespace safetensors::weights {
 namespace {

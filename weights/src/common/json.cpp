@@ -1,4 +1,4 @@
-#include "weights/json.hpp"
+#include "common/json.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -15,9 +15,9 @@
 #include "base/rapidjson.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
+#include "common/fail.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
-#include "weights/fail.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/config_rules.hpp"
-#include "weights/fail.hpp"
-#include "weights/json.hpp"
+#include "common/fail.hpp"
+#include "common/json.hpp"
+#include "config/rules.hpp"
 
 namespace safetensors::weights {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "names/tables.hpp"
 #include "safetensors/weights/config.hpp"
-#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 

@@ -3,10 +3,10 @@
 #include <cassert>
 #include <string>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/divide_up.hpp"
+#include "dequant/dequant.hpp"
 #include "safetensors/parallel.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/divide_up.hpp"
 
 namespace safetensors::weights {
 

@@ -1,4 +1,4 @@
-#include "weights/dequant/code_tables.hpp"
+#include "dequant/code_tables.hpp"
 
 #include "safetensors/to_float.hpp"
 

@@ -1,10 +1,10 @@
-#include "weights/dequant/columns.hpp"
+#include "dequant/columns.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/scale_type.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/scale_type.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -10,10 +10,10 @@
 #include <functional>
 #include <optional>
 
+#include "dequant/kernels.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/dtype.hpp"
 #include "safetensors/weights/types.hpp"
-#include "weights/dequant/kernels.hpp"
 
 namespace safetensors::weights {
 

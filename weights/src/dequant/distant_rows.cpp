@@ -1,8 +1,8 @@
-#include "weights/dequant/distant_rows.hpp"
+#include "dequant/distant_rows.hpp"
 
 #include <algorithm>
 
-#include "weights/dequant/chunks.hpp"
+#include "dequant/chunks.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/part_bytes.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/part_bytes.hpp"
 
 namespace safetensors::weights {
 

@@ -1,8 +1,8 @@
-#include "weights/dequant/fp4.hpp"
+#include "dequant/fp4.hpp"
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/code_tables.hpp"
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/code_tables.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/part_bytes.hpp"
-#include "weights/dequant/scale_tiles.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/part_bytes.hpp"
+#include "dequant/scale_tiles.hpp"
 
 namespace safetensors::weights {
 

@@ -1,10 +1,10 @@
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/ggml_types.hpp"
 
 #include <algorithm>
 #include <array>
 #include <functional>
 
-#include "weights/dequant/kernels.hpp"
+#include "dequant/kernels.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,10 +1,10 @@
-#include "weights/dequant/grouped.hpp"
+#include "dequant/grouped.hpp"
 
 #include <algorithm>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/code_tables.hpp"
-#include "weights/dequant/scale_type.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/code_tables.hpp"
+#include "dequant/scale_type.hpp"
 
 namespace safetensors::weights {
 namespace {

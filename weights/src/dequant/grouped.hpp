@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weights/dequant/dequant.hpp"
+#include "dequant/dequant.hpp"
 
 namespace safetensors::weights {
 

@@ -1,13 +1,13 @@
-#include "weights/dequant/integers.hpp"
+#include "dequant/integers.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/dequant/scale_type.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/ggml_types.hpp"
+#include "dequant/scale_type.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/part_bytes.hpp"
-#include "weights/divide_up.hpp"
+#include "common/divide_up.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/part_bytes.hpp"
 
 namespace safetensors::weights {
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "weights/dequant/code_tables.hpp"
+#include "dequant/code_tables.hpp"
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif

@@ -2,8 +2,8 @@
 // and formulas.
 #pragma once
 
-#include "weights/dequant/ggml_blocks.hpp"
-#include "weights/dequant/kernel_lanes.hpp"
+#include "dequant/ggml_blocks.hpp"
+#include "dequant/kernel_lanes.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

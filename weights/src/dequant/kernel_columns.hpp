@@ -2,7 +2,7 @@
 // (bitsandbytes).
 #pragma once
 
-#include "weights/dequant/kernel_lanes.hpp"
+#include "dequant/kernel_lanes.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

@@ -1,8 +1,8 @@
 // GGUF's types whose codes select rows of a grid. ggml_blocks.hpp has the layouts and formulas.
 #pragma once
 
-#include "weights/dequant/iq_grids.hpp"
-#include "weights/dequant/kernel_blocks.hpp"
+#include "dequant/iq_grids.hpp"
+#include "dequant/kernel_blocks.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

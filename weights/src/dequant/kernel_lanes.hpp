@@ -3,7 +3,7 @@
 // operations that the extensions cannot express; plain arrays for other compilers.
 #pragma once
 
-#include "weights/dequant/kernel_base.hpp"
+#include "dequant/kernel_base.hpp"
 
 #if defined(__AVX512F__)
 #define SAFETENSORS_LANE_NBYTES 64

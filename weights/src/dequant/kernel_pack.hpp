@@ -18,7 +18,7 @@
 // `bits` bytes hold eight codes, and 4 * `bits` bytes hold the 32 codes that one step decodes.
 #pragma once
 
-#include "weights/dequant/kernel_blocks.hpp"
+#include "dequant/kernel_blocks.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

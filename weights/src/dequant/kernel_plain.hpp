@@ -1,7 +1,7 @@
 // Plain types, whose values are stored one by one, and rounding to 16 bits.
 #pragma once
 
-#include "weights/dequant/kernel_base.hpp"
+#include "dequant/kernel_base.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

@@ -1,7 +1,7 @@
 // Undoes rotations by Hadamard matrices, see rotated.hpp: codes, integers, sums, values.
 #pragma once
 
-#include "weights/dequant/kernel_blocks.hpp"
+#include "dequant/kernel_blocks.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

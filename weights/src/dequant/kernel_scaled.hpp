@@ -1,7 +1,7 @@
 // Codes of eight bits that share one scale, and factors of values.
 #pragma once
 
-#include "weights/dequant/kernel_pack.hpp"
+#include "dequant/kernel_pack.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

@@ -6,7 +6,7 @@ set(kernel_options "")
 if(NOT MSVC)
   set(kernel_options -O3 -ffp-contract=off -fno-trapping-math)
 endif()
-set(kernel_folder ${CMAKE_CURRENT_SOURCE_DIR}/dequant)
+set(kernel_folder ${CMAKE_CURRENT_LIST_DIR})
 set_source_files_properties(${kernel_folder}/kernels_baseline.cpp
   ${kernel_folder}/distant_rows.cpp ${kernel_folder}/grouped.cpp
   PROPERTIES

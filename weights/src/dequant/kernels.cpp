@@ -1,4 +1,4 @@
-#include "weights/dequant/kernels.hpp"
+#include "dequant/kernels.hpp"
 
 #include <array>
 

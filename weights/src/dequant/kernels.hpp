@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 

@@ -3,16 +3,16 @@
 
 #include <type_traits>
 
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/dequant/kernel_blocks.hpp"
-#include "weights/dequant/kernel_columns.hpp"
-#include "weights/dequant/kernel_iq.hpp"
-#include "weights/dequant/kernel_k.hpp"
-#include "weights/dequant/kernel_pack.hpp"
-#include "weights/dequant/kernel_plain.hpp"
-#include "weights/dequant/kernel_rotated.hpp"
-#include "weights/dequant/kernel_scaled.hpp"
-#include "weights/dequant/kernels.hpp"
+#include "dequant/ggml_types.hpp"
+#include "dequant/kernel_blocks.hpp"
+#include "dequant/kernel_columns.hpp"
+#include "dequant/kernel_iq.hpp"
+#include "dequant/kernel_k.hpp"
+#include "dequant/kernel_pack.hpp"
+#include "dequant/kernel_plain.hpp"
+#include "dequant/kernel_rotated.hpp"
+#include "dequant/kernel_scaled.hpp"
+#include "dequant/kernels.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 

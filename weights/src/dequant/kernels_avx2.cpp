@@ -3,7 +3,7 @@
 #if defined(__AVX2__) && defined(__F16C__)
 
 #define SAFETENSORS_VARIANT avx2_kernels
-#include "weights/dequant/kernels_all.hpp"
+#include "dequant/kernels_all.hpp"
 
 namespace safetensors::weights {
 

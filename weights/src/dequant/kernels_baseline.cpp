@@ -1,6 +1,6 @@
 // The kernels for every processor that the rest of the library runs on.
 #define SAFETENSORS_VARIANT baseline_kernels
-#include "weights/dequant/kernels_all.hpp"
+#include "dequant/kernels_all.hpp"
 
 namespace safetensors::weights {
 

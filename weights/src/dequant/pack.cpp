@@ -3,12 +3,12 @@
 #include <limits>
 #include <string>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/code_tables.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/code_tables.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/ggml_types.hpp"
+#include "dequant/scale_type.hpp"
 
 namespace safetensors::weights {
 namespace {

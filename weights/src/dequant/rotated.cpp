@@ -1,11 +1,11 @@
-#include "weights/dequant/rotated.hpp"
+#include "dequant/rotated.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/code_tables.hpp"
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/code_tables.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 namespace {

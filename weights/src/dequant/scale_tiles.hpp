@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "weights/divide_up.hpp"
+#include "common/divide_up.hpp"
 
 namespace safetensors::weights {
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 

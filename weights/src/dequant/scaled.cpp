@@ -1,11 +1,11 @@
-#include "weights/dequant/scaled.hpp"
+#include "dequant/scaled.hpp"
 
 #include <algorithm>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/code_tables.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/divide_up.hpp"
+#include "common/divide_up.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/code_tables.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,13 +1,13 @@
-// Decodes rows of codes with scales beside them, for the schemes of src/weights/schemes.
+// Decodes rows of codes with scales beside them, for the schemes of src/schemes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "dequant/dequant.hpp"
+#include "dequant/scale_tiles.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/dtype.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/scale_tiles.hpp"
 
 namespace safetensors::weights {
 

@@ -1,9 +1,9 @@
-#include "weights/dequant/table4.hpp"
+#include "dequant/table4.hpp"
 
 #include <algorithm>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "weights/dequant/dequant.hpp"
+#include "dequant/dequant.hpp"
 
 namespace safetensors::weights {
 

@@ -3,11 +3,11 @@
 #include <bit>
 #include <string>
 
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/code_tables.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/code_tables.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,21 +1,21 @@
-#include "weights/gguf_backend.hpp"
+#include "gguf/backend.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/text.hpp"
+#include "common/divide_up.hpp"
+#include "common/fail.hpp"
+#include "dequant/ggml_types.hpp"
+#include "gguf/config.hpp"
+#include "gguf/layout.hpp"
+#include "gguf/scales.hpp"
+#include "gguf/set.hpp"
+#include "gguf/shapes.hpp"
+#include "names/names.hpp"
+#include "names/remarks.hpp"
 #include "safetensors/dtype.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/fail.hpp"
-#include "weights/gguf_config.hpp"
-#include "weights/gguf_layout.hpp"
-#include "weights/gguf_scales.hpp"
-#include "weights/gguf_set.hpp"
-#include "weights/gguf_shapes.hpp"
-#include "weights/names.hpp"
-#include "weights/remarks.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,4 +1,4 @@
-#include "weights/gguf_config.hpp"
+#include "gguf/config.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/config_rules.hpp"
-#include "weights/fail.hpp"
-#include "weights/tables.hpp"
+#include "common/fail.hpp"
+#include "config/rules.hpp"
+#include "names/tables.hpp"
 
 namespace safetensors::weights {
 namespace {

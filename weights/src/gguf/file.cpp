@@ -1,4 +1,4 @@
-#include "weights/gguf_file.hpp"
+#include "gguf/file.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -7,11 +7,11 @@
 #include <memory>
 #include <span>
 
+#include "gguf/header.hpp"
+#include "model/stored_bytes.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/weights/limits.hpp"
-#include "weights/gguf_header.hpp"
-#include "weights/stored_bytes.hpp"
 
 namespace safetensors::weights {
 

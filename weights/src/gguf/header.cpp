@@ -1,4 +1,4 @@
-#include "weights/gguf_header.hpp"
+#include "gguf/header.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -11,11 +11,11 @@
 
 #include "base/checked.hpp"
 #include "base/utf8.hpp"
+#include "common/name_index.hpp"
+#include "dequant/ggml_types.hpp"
+#include "gguf/metadata_access.hpp"
+#include "gguf/metadata_reader.hpp"
 #include "safetensors/file_kind.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/gguf_metadata.hpp"
-#include "weights/metadata_access.hpp"
-#include "weights/name_index.hpp"
 
 namespace safetensors::weights {
 namespace {

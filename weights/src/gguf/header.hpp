@@ -27,9 +27,9 @@
 #include <variant>
 #include <vector>
 
+#include "common/cursor.hpp"
 #include "safetensors/weights/limits.hpp"
 #include "safetensors/weights/metadata.hpp"
-#include "weights/cursor.hpp"
 
 namespace safetensors::weights {
 

@@ -1,13 +1,13 @@
-#include "weights/gguf_layout.hpp"
+#include "gguf/layout.hpp"
 
 #include <charconv>
 #include <string>
 #include <vector>
 
 #include "base/text.hpp"
-#include "weights/fail.hpp"
-#include "weights/names.hpp"
-#include "weights/tables.hpp"
+#include "common/fail.hpp"
+#include "names/names.hpp"
+#include "names/tables.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/little_endian.hpp"
 #include "base/utf8.hpp"
-#include "weights/metadata_access.hpp"
-#include "weights/name_index.hpp"
+#include "common/name_index.hpp"
+#include "gguf/metadata_access.hpp"
 
 namespace safetensors::weights {
 namespace {

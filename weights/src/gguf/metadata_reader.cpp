@@ -1,4 +1,4 @@
-#include "weights/gguf_metadata.hpp"
+#include "gguf/metadata_reader.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/utf8.hpp"
-#include "weights/metadata_access.hpp"
+#include "gguf/metadata_access.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/cursor.hpp"
 #include "safetensors/weights/limits.hpp"
 #include "safetensors/weights/metadata.hpp"
-#include "weights/cursor.hpp"
 
 namespace safetensors::weights {
 

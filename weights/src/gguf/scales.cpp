@@ -1,11 +1,11 @@
-#include "weights/gguf_scales.hpp"
+#include "gguf/scales.hpp"
 
 #include <optional>
 #include <utility>
 
 #include "base/text.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/dequant.hpp"
+#include "dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/gguf_set.hpp"
-#include "weights/names.hpp"
+#include "gguf/set.hpp"
+#include "names/names.hpp"
 
 namespace safetensors::weights {
 

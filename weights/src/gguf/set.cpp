@@ -1,4 +1,4 @@
-#include "weights/gguf_set.hpp"
+#include "gguf/set.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "common/name_index.hpp"
+#include "gguf/file.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/weights/metadata.hpp"
-#include "weights/gguf_file.hpp"
-#include "weights/name_index.hpp"
 
 namespace safetensors::weights {
 

@@ -1,4 +1,4 @@
-#include "weights/gguf_shapes.hpp"
+#include "gguf/shapes.hpp"
 
 #include <algorithm>
 #include <optional>

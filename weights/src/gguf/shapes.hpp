@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "gguf/header.hpp"
 #include "safetensors/weights/metadata.hpp"
-#include "weights/gguf_header.hpp"
 
 namespace safetensors::weights {
 

@@ -1,4 +1,4 @@
-#include "weights/safetensors_backend.hpp"
+#include "hf/backend.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -8,19 +8,19 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "common/fail.hpp"
+#include "hf/files.hpp"
+#include "hf/packs.hpp"
+#include "hf/plain_weight.hpp"
+#include "hf/quant_params.hpp"
+#include "model/effective_type.hpp"
+#include "names/names.hpp"
+#include "names/remarks.hpp"
 #include "safetensors/model_files.hpp"
-#include "weights/effective_type.hpp"
-#include "weights/fail.hpp"
-#include "weights/hf_files.hpp"
-#include "weights/names.hpp"
-#include "weights/packs.hpp"
-#include "weights/plain_weight.hpp"
-#include "weights/quant_params.hpp"
-#include "weights/remarks.hpp"
-#include "weights/schemes/checkpoint.hpp"
-#include "weights/schemes/quant_config.hpp"
-#include "weights/schemes/refused.hpp"
-#include "weights/stored_weight.hpp"
+#include "schemes/checkpoint.hpp"
+#include "schemes/quant_config.hpp"
+#include "schemes/refused.hpp"
+#include "tensors/stored_weight.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "model/backend.hpp"
 #include "safetensors/model_files.hpp"
-#include "weights/backend.hpp"
 
 namespace safetensors::weights {
 

@@ -1,4 +1,4 @@
-#include "weights/hf_config.hpp"
+#include "hf/config.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,12 +6,12 @@
 #include <string_view>
 #include <utility>
 
-#include "weights/config_rules.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/fail.hpp"
-#include "weights/hf_rope.hpp"
-#include "weights/json_section.hpp"
-#include "weights/quant_params.hpp"
+#include "common/fail.hpp"
+#include "config/json_section.hpp"
+#include "config/rules.hpp"
+#include "dequant/dequant.hpp"
+#include "hf/quant_params.hpp"
+#include "hf/rope.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "common/json.hpp"
 #include "safetensors/weights/config.hpp"
-#include "weights/json.hpp"
 
 namespace safetensors::weights {
 

@@ -1,4 +1,4 @@
-#include "weights/hf_files.hpp"
+#include "hf/files.hpp"
 
 #include <system_error>
 #include <utility>

@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
+#include "hf/config.hpp"
 #include "safetensors/weights/limits.hpp"
-#include "weights/hf_config.hpp"
-#include "weights/shards.hpp"
+#include "tensors/shards.hpp"
 
 namespace safetensors::weights {
 

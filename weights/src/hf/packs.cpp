@@ -1,4 +1,4 @@
-#include "weights/packs.hpp"
+#include "hf/packs.hpp"
 
 #include <algorithm>
 #include <string>
@@ -6,10 +6,10 @@
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/fail.hpp"
-#include "weights/names.hpp"
-#include "weights/schemes/module_rules.hpp"
+#include "common/fail.hpp"
+#include "dequant/scale_type.hpp"
+#include "names/names.hpp"
+#include "schemes/module_rules.hpp"
 
 namespace safetensors::weights {
 namespace {

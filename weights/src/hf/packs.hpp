@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "weights/hf_config.hpp"
-#include "weights/quant_params.hpp"
-#include "weights/row_lengths.hpp"
-#include "weights/source_tensors.hpp"
+#include "hf/config.hpp"
+#include "hf/quant_params.hpp"
+#include "hf/row_lengths.hpp"
+#include "tensors/source_tensors.hpp"
 
 namespace safetensors::weights {
 

@@ -1,12 +1,14 @@
-#include "weights/plain_weight.hpp"
+#include "hf/plain_weight.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <span>
 
 #include "base/text.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/effective_type.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
+#include "dequant/scale_type.hpp"
+#include "model/effective_type.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -205,17 +207,6 @@ class PackWeight final : public StoredWeight {
 };
 
 }  // namespace
-
-void write_f16(const SourceTensor& tensor, std::span<const std::byte> stored,
-               std::span<std::byte> to, const ModelOptions& options, const Interrupt& interrupt) {
-  const std::uint64_t count = to.size() / 2;
-  const std::uint64_t overflows =
-      to_f16_values(tensor.info->dtype, stored.data(), count, to.data(), interrupt);
-  if (overflows != 0 && !options.allow_f16_overflow) {
-    fail(Errc::f16_overflow, tensor.file->path(), tensor.info->name,
-         grouped(overflows) + " of " + grouped(count) + " values are too large for F16");
-  }
-}
 
 std::unique_ptr<StoredWeight> plain_weight(const SourceTensor& tensor, const std::string* refusal) {
   return std::make_unique<PlainWeight>(tensor, refusal);

@@ -1,13 +1,11 @@
 // Plain tensors, and MLX packs, of safetensors files.
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
 
-#include "weights/packs.hpp"
-#include "weights/stored_weight.hpp"
+#include "hf/packs.hpp"
+#include "tensors/stored_weight.hpp"
 
 namespace safetensors::weights {
 
@@ -17,12 +15,6 @@ namespace safetensors::weights {
 /// Lifetime: `refusal` outlives the weight.
 [[nodiscard]] std::unique_ptr<StoredWeight> plain_weight(const SourceTensor& tensor,
                                                          const std::string* refusal);
-
-/// Rounds values of a tensor to F16. `stored` are bytes of the tensor.
-///
-/// Throws: f16_overflow, unless the options allow it.
-void write_f16(const SourceTensor& tensor, std::span<const std::byte> stored,
-               std::span<std::byte> to, const ModelOptions& options, const Interrupt& interrupt);
 
 /// Returns an MLX pack. `remark` says why its parameters are not known, or is nullptr.
 ///

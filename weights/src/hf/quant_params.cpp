@@ -1,4 +1,4 @@
-#include "weights/quant_params.hpp"
+#include "hf/quant_params.hpp"
 
 #include <algorithm>
 #include <utility>

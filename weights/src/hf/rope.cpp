@@ -1,4 +1,4 @@
-#include "weights/hf_rope.hpp"
+#include "hf/rope.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/tables.hpp"
+#include "names/tables.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,8 +1,8 @@
 // Reads the parameters of rotary position embedding from config.json.
 #pragma once
 
+#include "config/json_section.hpp"
 #include "safetensors/weights/config.hpp"
-#include "weights/json_section.hpp"
 
 namespace safetensors::weights {
 

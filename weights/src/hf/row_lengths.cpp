@@ -1,11 +1,11 @@
-#include "weights/row_lengths.hpp"
+#include "hf/row_lengths.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <vector>
 
 #include "base/checked.hpp"
-#include "weights/tables.hpp"
+#include "names/tables.hpp"
 
 namespace safetensors::weights {
 namespace {

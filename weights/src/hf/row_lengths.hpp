@@ -7,11 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "common/name_index.hpp"
+#include "hf/quant_params.hpp"
+#include "names/names.hpp"
 #include "safetensors/weights/config.hpp"
-#include "weights/name_index.hpp"
-#include "weights/names.hpp"
-#include "weights/quant_params.hpp"
-#include "weights/source_tensors.hpp"
+#include "tensors/source_tensors.hpp"
 
 namespace safetensors::weights {
 

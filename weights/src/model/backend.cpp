@@ -1,12 +1,12 @@
-#include "weights/backend.hpp"
+#include "model/backend.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
 #include "base/text.hpp"
-#include "weights/fail.hpp"
-#include "weights/norm_offset.hpp"
+#include "common/fail.hpp"
+#include "model/norm_offset.hpp"
 
 namespace safetensors::weights {
 

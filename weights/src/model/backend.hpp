@@ -11,15 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "dequant/dequant.hpp"
+#include "model/stored_bytes.hpp"
+#include "names/names.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/weights/buffer.hpp"
 #include "safetensors/weights/config.hpp"
 #include "safetensors/weights/metadata.hpp"
 #include "safetensors/weights/options.hpp"
 #include "safetensors/weights/types.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/names.hpp"
-#include "weights/stored_bytes.hpp"
 
 namespace safetensors::weights {
 

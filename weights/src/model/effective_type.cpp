@@ -1,4 +1,4 @@
-#include "weights/effective_type.hpp"
+#include "model/effective_type.hpp"
 
 namespace safetensors::weights {
 

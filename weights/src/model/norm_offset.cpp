@@ -1,8 +1,8 @@
-#include "weights/norm_offset.hpp"
+#include "model/norm_offset.hpp"
 
 #include <string_view>
 
-#include "weights/tables.hpp"
+#include "names/tables.hpp"
 
 namespace safetensors::weights {
 namespace {

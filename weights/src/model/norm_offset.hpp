@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "weights/backend.hpp"
+#include "model/backend.hpp"
 
 namespace safetensors::weights {
 

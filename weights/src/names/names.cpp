@@ -1,4 +1,4 @@
-#include "weights/names.hpp"
+#include "names/names.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "weights/tables.hpp"
+#include "names/tables.hpp"
 
 namespace safetensors::weights {
 namespace {

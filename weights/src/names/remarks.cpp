@@ -1,9 +1,9 @@
-#include "weights/remarks.hpp"
+#include "names/remarks.hpp"
 
 #include <string_view>
 
 #include "base/text.hpp"
-#include "weights/names.hpp"
+#include "names/names.hpp"
 
 namespace safetensors::weights {
 namespace {

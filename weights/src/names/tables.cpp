@@ -1,4 +1,4 @@
-#include "weights/tables.hpp"
+#include "names/tables.hpp"
 
 #include <cstddef>
 #include <iterator>
@@ -27,7 +27,7 @@ struct ModelTypeRow {
   bool norms_tell;
 };
 
-#include "weights/tables.inc"
+#include "names/tables.inc"
 
 /// A table as in tables.inc: without pointers, it takes no relocations and little memory.
 template <typename Row, std::size_t count, std::size_t nbytes>

@@ -1,4 +1,4 @@
-#include "weights/buffer_cache.hpp"
+#include "provider/buffer_cache.hpp"
 
 #include <exception>
 #include <utility>

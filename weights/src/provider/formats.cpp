@@ -1,4 +1,4 @@
-#include "weights/formats.hpp"
+#include "provider/formats.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,13 +6,13 @@
 #include <string_view>
 #include <system_error>
 
+#include "common/fail.hpp"
+#include "gguf/backend.hpp"
+#include "gguf/set.hpp"
+#include "hf/backend.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
 #include "safetensors/model_files.hpp"
-#include "weights/fail.hpp"
-#include "weights/gguf_backend.hpp"
-#include "weights/gguf_set.hpp"
-#include "weights/safetensors_backend.hpp"
 
 namespace safetensors::weights {
 namespace {

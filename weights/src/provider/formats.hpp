@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "weights/backend.hpp"
+#include "model/backend.hpp"
 
 namespace safetensors::weights {
 

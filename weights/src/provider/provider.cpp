@@ -9,11 +9,11 @@
 #include "base/checked.hpp"
 #include "base/name_suggestions.hpp"
 #include "base/text.hpp"
-#include "weights/backend.hpp"
-#include "weights/buffer_cache.hpp"
-#include "weights/fail.hpp"
-#include "weights/formats.hpp"
-#include "weights/norm_offset.hpp"
+#include "common/fail.hpp"
+#include "model/backend.hpp"
+#include "model/norm_offset.hpp"
+#include "provider/buffer_cache.hpp"
+#include "provider/formats.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -7,7 +7,7 @@
 //     scales    [G, N]        [G, N]                 F16, BF16 or F32
 //     g_idx                   [K], may be absent     I32: the group of each column
 //
-// weights/dequant/columns.hpp has the formula and the order of the codes.
+// src/dequant/columns.hpp has the formula and the order of the codes.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -15,12 +15,12 @@
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
-#include "weights/dequant/columns.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/fail.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "common/divide_up.hpp"
+#include "common/fail.hpp"
+#include "dequant/columns.hpp"
+#include "dequant/scale_type.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

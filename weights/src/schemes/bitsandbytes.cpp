@@ -21,14 +21,14 @@
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
-#include "weights/dequant/chunks.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/dequant/table4.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/fail.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/embedded_json.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "common/divide_up.hpp"
+#include "common/fail.hpp"
+#include "dequant/chunks.hpp"
+#include "dequant/ggml_types.hpp"
+#include "dequant/table4.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/embedded_json.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "weights/divide_up.hpp"
+#include "common/divide_up.hpp"
 
 namespace safetensors::weights {
 

@@ -1,14 +1,14 @@
-#include "weights/schemes/checkpoint.hpp"
+#include "schemes/checkpoint.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/text.hpp"
-#include "weights/fail.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/parts.hpp"
-#include "weights/schemes/refused.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "common/fail.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/parts.hpp"
+#include "schemes/refused.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 

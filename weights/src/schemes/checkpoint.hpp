@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/name_index.hpp"
-#include "weights/remarks.hpp"
-#include "weights/schemes/quant_config.hpp"
-#include "weights/source_tensors.hpp"
-#include "weights/stored_weight.hpp"
+#include "common/name_index.hpp"
+#include "names/remarks.hpp"
+#include "schemes/quant_config.hpp"
+#include "tensors/source_tensors.hpp"
+#include "tensors/stored_weight.hpp"
 
 namespace safetensors::weights {
 

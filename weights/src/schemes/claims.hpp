@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "weights/schemes/checkpoint.hpp"
+#include "schemes/checkpoint.hpp"
 
 namespace safetensors::weights {
 

@@ -18,7 +18,7 @@
 //                      weight_scale        F32, F16 or BF16 [K / 64, N]
 //                      weight_zeros        as weight_scale
 //
-// weights/dequant has the formulas: fp4.hpp, scaled.hpp, scale_tiles.hpp, rotated.hpp, grouped.hpp.
+// src/dequant has the formulas: fp4.hpp, scaled.hpp, scale_tiles.hpp, rotated.hpp, grouped.hpp.
 // The types float8_e4m3fn, float8_e5m2 and int8_tensorwise without convrot are those of others:
 // only their marker is checked here.
 #include <algorithm>
@@ -26,11 +26,11 @@
 #include <string>
 
 #include "base/text.hpp"
-#include "weights/dequant/scale_tiles.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/comfy_markers.hpp"
-#include "weights/schemes/comfy_weight.hpp"
+#include "common/divide_up.hpp"
+#include "dequant/scale_tiles.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/comfy_markers.hpp"
+#include "schemes/comfy_weight.hpp"
 
 namespace safetensors::weights {
 namespace {

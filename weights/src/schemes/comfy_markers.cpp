@@ -1,4 +1,4 @@
-#include "weights/schemes/comfy_markers.hpp"
+#include "schemes/comfy_markers.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "weights/fail.hpp"
-#include "weights/schemes/embedded_json.hpp"
+#include "common/fail.hpp"
+#include "schemes/embedded_json.hpp"
 
 namespace safetensors::weights {
 namespace {

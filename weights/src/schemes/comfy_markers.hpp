@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/schemes/checkpoint.hpp"
+#include "schemes/checkpoint.hpp"
 
 namespace safetensors::weights {
 

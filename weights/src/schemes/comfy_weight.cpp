@@ -1,12 +1,12 @@
-#include "weights/schemes/comfy_weight.hpp"
+#include "schemes/comfy_weight.hpp"
 
 #include <string>
 
-#include "weights/dequant/fp4.hpp"
-#include "weights/dequant/grouped.hpp"
-#include "weights/dequant/rotated.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/dequant/scaled.hpp"
+#include "dequant/fp4.hpp"
+#include "dequant/grouped.hpp"
+#include "dequant/rotated.hpp"
+#include "dequant/scale_type.hpp"
+#include "dequant/scaled.hpp"
 
 namespace safetensors::weights {
 namespace {

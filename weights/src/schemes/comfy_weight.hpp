@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "weights/schemes/scheme.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 

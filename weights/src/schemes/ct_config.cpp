@@ -1,8 +1,8 @@
-#include "weights/schemes/ct_config.hpp"
+#include "schemes/ct_config.hpp"
 
 #include "base/text.hpp"
-#include "weights/fail.hpp"
-#include "weights/json_section.hpp"
+#include "common/fail.hpp"
+#include "config/json_section.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/json.hpp"
-#include "weights/schemes/name_pattern.hpp"
+#include "common/json.hpp"
+#include "schemes/name_pattern.hpp"
 
 namespace safetensors::weights {
 

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "base/text.hpp"
-#include "weights/schemes/claims.hpp"
+#include "schemes/claims.hpp"
 
 namespace safetensors::weights {
 namespace {

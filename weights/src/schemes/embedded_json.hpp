@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "weights/fail.hpp"
-#include "weights/json.hpp"
-#include "weights/source_tensors.hpp"
+#include "common/fail.hpp"
+#include "common/json.hpp"
+#include "tensors/source_tensors.hpp"
 
 namespace safetensors::weights {
 

@@ -8,16 +8,16 @@
 // Codes are U8, I8 or F4; names are weight_packed and weight_scale (compressed-tensors), or weight
 // and weight_scale or scale. A global scale is F32, one for all, or one for each matrix of a stack.
 // modelopt's pre_quant_scale, which was meant for the inputs, multiplies the columns of the result.
-#include "weights/dequant/fp4.hpp"
+#include "dequant/fp4.hpp"
 
 #include <algorithm>
 #include <string>
 
 #include "base/text.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/fail.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "common/divide_up.hpp"
+#include "common/fail.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

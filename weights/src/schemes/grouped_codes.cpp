@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "weights/dequant/grouped.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "dequant/grouped.hpp"
+#include "dequant/scale_type.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "weights/dequant/integers.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/fail.hpp"
-#include "weights/schemes/blocks.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "common/divide_up.hpp"
+#include "common/fail.hpp"
+#include "dequant/integers.hpp"
+#include "dequant/scale_type.hpp"
+#include "schemes/blocks.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

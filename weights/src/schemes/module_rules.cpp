@@ -1,4 +1,4 @@
-#include "weights/schemes/module_rules.hpp"
+#include "schemes/module_rules.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "weights/names.hpp"
-#include "weights/schemes/name_pattern.hpp"
-#include "weights/schemes/parts.hpp"
+#include "names/names.hpp"
+#include "schemes/name_pattern.hpp"
+#include "schemes/parts.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/json.hpp"
+#include "common/json.hpp"
 
 namespace safetensors::weights {
 

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "base/checked.hpp"
-#include "weights/dequant/fp4.hpp"
-#include "weights/effective_type.hpp"
-#include "weights/plain_weight.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "dequant/fp4.hpp"
+#include "model/effective_type.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/scheme.hpp"
+#include "tensors/stored_weight.hpp"
 
 namespace safetensors::weights {
 namespace {

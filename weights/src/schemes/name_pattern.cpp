@@ -1,4 +1,4 @@
-#include "weights/schemes/name_pattern.hpp"
+#include "schemes/name_pattern.hpp"
 
 #include <algorithm>
 #include <utility>

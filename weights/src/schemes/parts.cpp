@@ -1,11 +1,11 @@
-#include "weights/schemes/parts.hpp"
+#include "schemes/parts.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 
 #include "base/text.hpp"
-#include "weights/name_index.hpp"
+#include "common/name_index.hpp"
 
 namespace safetensors::weights {
 namespace {

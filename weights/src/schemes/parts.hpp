@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/source_tensors.hpp"
+#include "tensors/source_tensors.hpp"
 
 namespace safetensors::weights {
 

@@ -1,4 +1,4 @@
-#include "weights/schemes/quant_config.hpp"
+#include "schemes/quant_config.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "weights/fail.hpp"
-#include "weights/json_section.hpp"
+#include "common/fail.hpp"
+#include "config/json_section.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/json.hpp"
-#include "weights/schemes/ct_config.hpp"
-#include "weights/schemes/module_rules.hpp"
+#include "common/json.hpp"
+#include "schemes/ct_config.hpp"
+#include "schemes/module_rules.hpp"
 
 namespace safetensors::weights {
 

@@ -5,7 +5,7 @@
 //     4, 2 bits  weight._data._data   U8 [ceil(R * bits / 8), group], R = N * K / group
 //                weight._scale        F16, BF16 or F32 [R, 1]
 //                weight._shift        the scale's type; or I8, U8
-//                (weights/dequant/distant_rows.hpp)
+//                (src/dequant/distant_rows.hpp)
 //
 // Weights of 8 bits are those of the schemes fp8 and int8. Those of 4 and 2 bits do not have their
 // shape in the file: the bias tells the number of rows.
@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "weights/dequant/distant_rows.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/parts.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "common/divide_up.hpp"
+#include "dequant/distant_rows.hpp"
+#include "dequant/scale_type.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/parts.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,11 +1,11 @@
-#include "weights/schemes/refused.hpp"
+#include "schemes/refused.hpp"
 
 #include <algorithm>
 #include <array>
 #include <iterator>
 
 #include "base/text.hpp"
-#include "weights/fail.hpp"
+#include "common/fail.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "safetensors/weights/types.hpp"
-#include "weights/schemes/quant_config.hpp"
-#include "weights/source_tensors.hpp"
+#include "schemes/quant_config.hpp"
+#include "tensors/source_tensors.hpp"
 
 namespace safetensors::weights {
 

@@ -1,11 +1,11 @@
-#include "weights/schemes/scheme.hpp"
+#include "schemes/scheme.hpp"
 
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/divide_up.hpp"
-#include "weights/fail.hpp"
+#include "common/divide_up.hpp"
+#include "common/fail.hpp"
+#include "dequant/scale_type.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/schemes/checkpoint.hpp"
-#include "weights/stored_weight.hpp"
+#include "schemes/checkpoint.hpp"
+#include "tensors/stored_weight.hpp"
 
 namespace safetensors::weights {
 

@@ -1,7 +1,7 @@
 // The table of all schemes.
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/parts.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/parts.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -19,14 +19,14 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "weights/dequant/fp4.hpp"
-#include "weights/dequant/integers.hpp"
-#include "weights/dequant/scale_type.hpp"
-#include "weights/dequant/scaled.hpp"
-#include "weights/fail.hpp"
-#include "weights/schemes/claims.hpp"
-#include "weights/schemes/embedded_json.hpp"
-#include "weights/schemes/scheme.hpp"
+#include "common/fail.hpp"
+#include "dequant/fp4.hpp"
+#include "dequant/integers.hpp"
+#include "dequant/scale_type.hpp"
+#include "dequant/scaled.hpp"
+#include "schemes/claims.hpp"
+#include "schemes/embedded_json.hpp"
+#include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,4 +1,4 @@
-#include "weights/shards.hpp"
+#include "tensors/shards.hpp"
 
 #include <algorithm>
 #include <system_error>
@@ -6,8 +6,8 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "common/fail.hpp"
 #include "safetensors/error.hpp"
-#include "weights/fail.hpp"
 
 namespace safetensors::weights {
 namespace {

@@ -1,12 +1,12 @@
-#include "weights/source_tensors.hpp"
+#include "tensors/source_tensors.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "common/fail.hpp"
 #include "safetensors/file_bytes.hpp"
-#include "weights/fail.hpp"
 
 namespace safetensors::weights {
 namespace {

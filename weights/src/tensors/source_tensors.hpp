@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "model/backend.hpp"
 #include "safetensors/safe_open.hpp"
-#include "weights/backend.hpp"
-#include "weights/shards.hpp"
+#include "tensors/shards.hpp"
 
 namespace safetensors::weights {
 

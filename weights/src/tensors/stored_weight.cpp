@@ -1,9 +1,12 @@
-#include "weights/stored_weight.hpp"
+#include "tensors/stored_weight.hpp"
 
+#include <cstdint>
 #include <limits>
 #include <string>
 
-#include "weights/fail.hpp"
+#include "base/text.hpp"
+#include "common/fail.hpp"
+#include "dequant/dequant.hpp"
 
 namespace safetensors::weights {
 
@@ -37,6 +40,17 @@ std::vector<std::int64_t> signed_shape(const SourceTensor& tensor) {
     shape.push_back(static_cast<std::int64_t>(size));
   }
   return shape;
+}
+
+void write_f16(const SourceTensor& tensor, std::span<const std::byte> stored,
+               std::span<std::byte> to, const ModelOptions& options, const Interrupt& interrupt) {
+  const std::uint64_t count = to.size() / 2;
+  const std::uint64_t overflows =
+      to_f16_values(tensor.info->dtype, stored.data(), count, to.data(), interrupt);
+  if (overflows != 0 && !options.allow_f16_overflow) {
+    fail(Errc::f16_overflow, tensor.file->path(), tensor.info->name,
+         grouped(overflows) + " of " + grouped(count) + " values are too large for F16");
+  }
 }
 
 }  // namespace safetensors::weights

@@ -2,14 +2,15 @@
 #pragma once
 
 #include <cassert>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "model/backend.hpp"
 #include "safetensors/weights/options.hpp"
-#include "weights/backend.hpp"
-#include "weights/source_tensors.hpp"
+#include "tensors/source_tensors.hpp"
 
 namespace safetensors::weights {
 
@@ -77,5 +78,11 @@ class StoredWeight {
   const std::uint64_t row = tensor.info->nbytes() / all;
   return tensor.bytes(rows.begin * row, rows.end * row, interrupt);
 }
+
+/// Rounds values of a tensor to F16. `stored` are bytes of the tensor.
+///
+/// Throws: f16_overflow, unless the options allow it.
+void write_f16(const SourceTensor& tensor, std::span<const std::byte> stored,
+               std::span<std::byte> to, const ModelOptions& options, const Interrupt& interrupt);
 
 }  // namespace safetensors::weights

@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "dequant/dequant.hpp"
+#include "dequant/ggml_types.hpp"
 #include "sha256.hpp"
 #include "support.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/dequant/ggml_types.hpp"
 
 namespace test {
 
@@ -31,7 +31,7 @@ using weights::Output;
 inline constexpr Output kOutputs[] = {Output::f32, Output::f16, Output::bf16};
 
 inline fs::path weights_data(std::string_view name) {
-  return fs::path(SAFETENSORS_SOURCE_DIR) / "tests" / "data" / "weights" / name;
+  return fs::path(SAFETENSORS_SOURCE_DIR) / "weights" / "tests" / "data" / name;
 }
 
 inline rapidjson::Document read_json(const fs::path& path) {

@@ -11,16 +11,16 @@
 #include <variant>
 #include <vector>
 
+#include "gguf/header.hpp"
 #include "safetensors/weights/error.hpp"
 #include "support.hpp"
-#include "weights/gguf_header.hpp"
 
 namespace test {
 
 namespace weights = safetensors::weights;
 using weights::MetaType;
 
-inline fs::path weights_data() { return fs::path(SAFETENSORS_SOURCE_DIR) / "tests/data/weights"; }
+inline fs::path weights_data() { return fs::path(SAFETENSORS_SOURCE_DIR) / "weights/tests/data"; }
 
 /// Returns "ok", or the name of the code of the WeightsError that `work` threw.
 template <typename Work>

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "weights/buffer_cache.hpp"
+#include "provider/buffer_cache.hpp"
 
 using safetensors::weights::BufferCache;
 using safetensors::weights::WeightBuffer;

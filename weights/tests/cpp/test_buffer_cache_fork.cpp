@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "posix_support.hpp"
-#include "weights/buffer_cache.hpp"
+#include "provider/buffer_cache.hpp"
 
 using safetensors::weights::BufferCache;
 using safetensors::weights::WeightBuffer;

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "gguf/config.hpp"
 #include "gguf_support.hpp"
+#include "hf/config.hpp"
 #include "safetensors/weights/provider.hpp"
-#include "weights/gguf_config.hpp"
-#include "weights/hf_config.hpp"
 
 using safetensors::weights::Json;
 using safetensors::weights::LayerKind;

@@ -4,9 +4,9 @@
 
 #include <string>
 
+#include "common/json.hpp"
 #include "safetensors/weights/error.hpp"
-#include "weights/json.hpp"
-#include "weights/schemes/ct_config.hpp"
+#include "schemes/ct_config.hpp"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "dequant/columns.hpp"
 #include "dequant_support.hpp"
-#include "weights/dequant/columns.hpp"
 
 namespace {
 

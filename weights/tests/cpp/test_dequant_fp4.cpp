@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "dequant/fp4.hpp"
 #include "dequant_support.hpp"
-#include "weights/dequant/fp4.hpp"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "dequant/grouped.hpp"
 #include "dequant_support.hpp"
-#include "weights/dequant/grouped.hpp"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "dequant/integers.hpp"
 #include "dequant_support.hpp"
-#include "weights/dequant/integers.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Compares decoded values with those of gguf-py and mlx: see tests/data/weights/README.md.
+// Compares decoded values with those of gguf-py and mlx: see weights/tests/data/README.md.
 #include <doctest/doctest.h>
 
 #include <algorithm>

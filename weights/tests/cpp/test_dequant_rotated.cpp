@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "dequant/rotated.hpp"
 #include "dequant_support.hpp"
-#include "weights/dequant/rotated.hpp"
 
 namespace {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "dequant/fp4.hpp"
+#include "dequant/scaled.hpp"
 #include "dequant_support.hpp"
 #include "safetensors/to_float.hpp"
-#include "weights/dequant/fp4.hpp"
-#include "weights/dequant/scaled.hpp"
 
 namespace {
 

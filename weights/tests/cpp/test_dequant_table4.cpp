@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "dequant/table4.hpp"
 #include "dequant_support.hpp"
-#include "weights/dequant/table4.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "weights/dequant/ggml_types.hpp"
+#include "dequant/ggml_types.hpp"
 
 using safetensors::weights::can_dequantize;
 using safetensors::weights::find_ggml_type;

@@ -1,4 +1,4 @@
-// Damaged and hostile files: those of tests/data/weights/bad, and files too large to store there.
+// Damaged and hostile files: those of weights/tests/data/bad, and files too large to store there.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/json.hpp"
 #include "gguf_support.hpp"
-#include "weights/json.hpp"
 
 #if defined(__linux__)
 #include <sys/resource.h>

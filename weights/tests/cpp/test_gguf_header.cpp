@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/utf8.hpp"
+#include "dequant/ggml_types.hpp"
 #include "gguf_support.hpp"
-#include "weights/dequant/ggml_types.hpp"
 
 using safetensors::weights::GgufHeader;
 using safetensors::weights::GgufInput;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "fake_source.hpp"
+#include "gguf/set.hpp"
 #include "gguf_support.hpp"
-#include "weights/gguf_set.hpp"
 
 namespace fs = std::filesystem;
 using safetensors::weights::find_gguf;

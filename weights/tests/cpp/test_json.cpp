@@ -4,9 +4,9 @@
 #include <cmath>
 #include <string>
 
-#include "../support.hpp"
+#include "common/json.hpp"
 #include "safetensors/weights/error.hpp"
-#include "weights/json.hpp"
+#include "support.hpp"
 
 using safetensors::weights::Duplicates;
 using safetensors::weights::Errc;

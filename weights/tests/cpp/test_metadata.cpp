@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/json.hpp"
+#include "gguf/metadata_access.hpp"
 #include "gguf_support.hpp"
 #include "safetensors/weights/metadata.hpp"
-#include "weights/json.hpp"
-#include "weights/metadata_access.hpp"
 
 using safetensors::weights::Json;
 using safetensors::weights::MetaAccess;

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/json.hpp"
-#include "weights/schemes/module_rules.hpp"
+#include "common/json.hpp"
+#include "schemes/module_rules.hpp"
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "weights/schemes/name_pattern.hpp"
+#include "schemes/name_pattern.hpp"
 
 namespace {
 

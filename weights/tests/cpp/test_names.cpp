@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weights/names.hpp"
+#include "names/names.hpp"
 
 using safetensors::weights::map_gguf_names;
 using safetensors::weights::map_hf_names;

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "../support.hpp"
 #include "safetensors/weights/provider.hpp"
+#include "support.hpp"
 
 using safetensors::weights::Errc;
 using safetensors::weights::ModelOptions;
@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path data(std::string_view name) {
-  return fs::path(SAFETENSORS_SOURCE_DIR) / "tests" / "data" / "weights" / name;
+  return fs::path(SAFETENSORS_SOURCE_DIR) / "weights" / "tests" / "data" / name;
 }
 
 template <typename Call>

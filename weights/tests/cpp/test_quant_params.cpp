@@ -5,8 +5,8 @@
 #include <array>
 #include <vector>
 
-#include "weights/dequant/dequant.hpp"
-#include "weights/quant_params.hpp"
+#include "dequant/dequant.hpp"
+#include "hf/quant_params.hpp"
 
 using safetensors::Dtype;
 using safetensors::weights::candidates_of;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "weights/dequant/scale_tiles.hpp"
+#include "dequant/scale_tiles.hpp"
 
 using safetensors::weights::ScaleTiles;
 

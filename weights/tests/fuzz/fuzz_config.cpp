@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "base/utf8.hpp"
+#include "dequant/dequant.hpp"
 #include "fuzz_input.hpp"
+#include "hf/config.hpp"
+#include "hf/row_lengths.hpp"
+#include "names/names.hpp"
 #include "safetensors/shard_index.hpp"
 #include "safetensors/weights/error.hpp"
-#include "weights/dequant/dequant.hpp"
-#include "weights/hf_config.hpp"
-#include "weights/names.hpp"
-#include "weights/row_lengths.hpp"
 
 namespace {
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/utf8.hpp"
+#include "dequant/ggml_types.hpp"
 #include "fuzz_input.hpp"
+#include "gguf/header.hpp"
+#include "gguf_support.hpp"
 #include "safetensors/weights/error.hpp"
-#include "weights/dequant/ggml_types.hpp"
-#include "weights/gguf_header.hpp"
-#include "weights/gguf_support.hpp"
 
 namespace {
 

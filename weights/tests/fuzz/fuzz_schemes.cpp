@@ -3,7 +3,7 @@
 // are decoded alone are those of the whole.
 //
 // Input: config.json, a NUL and the file; or the file alone. `replay_schemes --join` makes such
-// inputs of the models of tests/data/weights/schemes and seeds.
+// inputs of the models of weights/tests/data/schemes and seeds.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
