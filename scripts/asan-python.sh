@@ -38,10 +38,12 @@ export PYTHONPATH=$build/site
 
 if (($# == 0)); then
   # These tests measure memory or time, which a sanitizer changes, or limit one of them.
-  set -- tests/python --ignore=tests/python/test_{conformance,growth,interrupt,weights_costs}.py
+  set -- {,weights/}tests/python --ignore=tests/python/test_{conformance,growth,interrupt}.py \
+    --ignore=weights/tests/python/test_weights_costs.py \
+    --deselect weights/tests/python/test_weights_json.py::test_memory_is_bounded
   for name in costs::test_instructions_and_allocations dcp::test_peak_memory \
     dcp_consolidate::test_peak_memory shards::test_memory_of_an_index \
-    weights_json::test_memory_is_bounded writer_failures::test_memory \
+    writer_failures::test_memory \
     range_reader_threads::test_a_child_forked_during_a_load_exits \
     remote_http::test_a_forked_child_leaves_the_parents_connections_alone; do
     set -- "$@" --deselect "tests/python/test_${name/::/.py::}"

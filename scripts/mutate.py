@@ -35,11 +35,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.txt"
 PACKAGE = ROOT / "python" / "safetensors"
 FORMAT = ROOT / "src" / "format"
+SUITES = [ROOT / "tests" / "python", ROOT / "weights" / "tests" / "python"]
 BUILD = ROOT / "build" / "mutants"
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 LIMIT = 900  # seconds for the tests of one mutant: one that never ends is noticed by that
 
-# Patterns of the files in tests/python that test a module, or all modules of a folder. Modules of
+# Patterns of the files in SUITES that test a module, or all modules of a folder. Modules of
 # frameworks that run-tests.sh does not install have none.
 TESTS: dict[str, list[str]] = {
     "__init__.py": ["surface", "import_graph", "errors_pickled"],
@@ -200,12 +201,15 @@ def python_mutants(path: pathlib.Path) -> Iterator[Mutant]:
             yield Mutant(path, node.lineno, begin, end, source[begin:end].decode(), after)
 
 
+def files_of(pattern: str) -> list[pathlib.Path]:
+    return [file for suite in SUITES for file in sorted(suite.glob(f"test_{pattern}.py"))]
+
+
 def tests_of(path: pathlib.Path) -> list[str]:
     name = path.relative_to(PACKAGE).as_posix()
     patterns = TESTS[name if name in TESTS else name.partition("/")[0] + "/"]
-    suite = ROOT / "tests" / "python"
-    found = [sorted(suite.glob(f"test_{pattern}.py")) for pattern in patterns]
-    tests = [str(test.relative_to(ROOT)) for tests in found for test in tests]
+    found = [test for pattern in patterns for test in files_of(pattern)]
+    tests = [str(test.relative_to(ROOT)) for test in found]
     # The first failure ends a run: begin with the tests named after the module.
     return sorted(tests, key=lambda test: path.stem not in test)
 

@@ -30,6 +30,8 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "weights/CONTRIBUTING.md": "contributing-weights.md",
+    "weights/docs/design.md": "design-weights.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
     "conformance/README.md": "conformance-kit.md",

@@ -8,7 +8,7 @@ import pytest
 
 from support import cli
 from support.file_builder import raw
-from support.weights_data import DATA, write_gguf
+from weights_support.data import DATA, write_gguf
 
 SHARDED = DATA / "mlx" / "llama_sharded"
 

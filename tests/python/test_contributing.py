@@ -1,40 +1,32 @@
-"""The files that CONTRIBUTING.md names exist."""
+"""The files that the pages for contributors name exist."""
 
 import itertools
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TREE = TEXT[TEXT.index("## The tree") : TEXT.index("## Style")]
-RECIPES = TEXT[TEXT.index("## Recipes") :]
 TOPS = [
     "benchmarks",
-    "cmake",
     "conformance",
+    "cmake",
     "docs",
     "include",
     "python",
     "scripts",
     "src",
     "tests",
+    "weights",
 ]
 ENDINGS = "cpp|hpp|h|py|inc|json|md|sh|toml|txt"
 
 
 def files():
     """The names of all files of the sources, and their paths."""
-    for top in (
-        "benchmarks",
-        "conformance",
-        "cmake",
-        "docs",
-        "include",
-        "python",
-        "scripts",
-        "src",
-        "tests",
-    ):
+    for top in TOPS:
         yield from (path for path in (ROOT / top).rglob("*") if path.is_file())
     yield from (path for path in ROOT.iterdir() if path.is_file())
 
@@ -49,15 +41,26 @@ def test_the_tree():
         assert rooms - named <= {"tests/data", "tests/typing"}, rooms - named
 
 
-def test_the_recipes():
+@pytest.mark.parametrize(
+    ("page", "least"), [("CONTRIBUTING.md", 30), ("weights/CONTRIBUTING.md", 20)]
+)
+def test_the_recipes(page, least):
     """A recipe may name a file without its folder. NAME is what a change names."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    recipes = text[text.index("## Recipes") :]
     known = [path.relative_to(ROOT).as_posix() for path in files()]
     pattern = rf"(?:`|\]\()?((?:[\w.-]+/)*[\w-]*[\w.-]+\.(?:{ENDINGS}))\b"
-    named = {name for name in re.findall(pattern, RECIPES) if "NAME" not in name} - {"llama.cpp"}
-    assert len(named) > 40
+    named = {name for name in re.findall(pattern, recipes) if "NAME" not in name} - {"llama.cpp"}
+    assert len(named) > least
     missing = [
         name
         for name in named
         if not any(path == name or path.endswith("/" + name) for path in known)
     ]
     assert not missing
+
+
+def test_the_rooms_of_the_weight_layer():
+    text = (ROOT / "weights/docs/design.md").read_text(encoding="utf-8")
+    rooms = {path.name for path in (ROOT / "weights/src").iterdir() if path.is_dir()}
+    assert set(re.findall(r"^src/(\w+)/ ", text, re.MULTILINE)) == rooms

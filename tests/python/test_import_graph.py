@@ -114,6 +114,45 @@ def test_weights_import_no_framework():
     assert "safetensors.weights._convert_plan" in found
 
 
+USERS_OF_WEIGHTS = {"_cli/ls_model.py", "_cli/source_weights.py"}
+"""What of the core imports the weight layer, to show and to convert models."""
+
+CORE_FOR_WEIGHTS = {
+    "_checking.digests",
+    "_errors",
+    "_paths",
+    "_pickling",
+    "_saving.companions",
+    "_saving.model_files",
+    "_saving.specs",
+    "_saving.split",
+    "_saving.recovery",
+    "_saving.writer",
+    "_shards",
+    "_torch._module",
+    "_typing",
+}
+"""What the weight layer imports of the core, beside the compiled module; `_weights` is its own."""
+
+
+def test_the_core_and_the_weight_layer_import_little_of_each_other():
+    """docs/design.md: two houses. A module that joins the lists says why in its commit."""
+    own = {name for name in MODULES if name.startswith("safetensors.weights")}
+    own.add("safetensors._weights")
+    users, needed = set(), set()
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(["safetensors", *parts]).removesuffix(".__init__")
+        found = imports_of(name, path)
+        if name in own:
+            needed |= found - own
+        elif found & own:
+            users.add(path.relative_to(ROOT).as_posix())
+    assert len(own) > 10
+    assert users == USERS_OF_WEIGHTS
+    assert needed - {"safetensors"} == {f"safetensors.{each}" for each in CORE_FOR_WEIGHTS}
+
+
 def test_patches_import_no_framework():
     """Neither do programs that load models import what patches need."""
     script = "from safetensors import delta\nprint(*sys.modules)"

@@ -7,7 +7,7 @@ import pytest
 
 from safetensors import numpy as stn
 from support import children
-from support.weights_data import DATA
+from weights_support.data import DATA
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="other systems do not list a process's mappings"

@@ -1,6 +1,6 @@
 """Times the weight layer against mlx and gguf-py: decoding packs and blocks, opening a GGUF file.
 
-    python benchmarks/python/bench_weights.py [--size 4096] [--repeats 7] [--schemes [WORD]]
+    python weights/benchmarks/bench_weights.py [--size 4096] [--repeats 7] [--schemes [WORD]]
 
 Runs in an environment with this package, `ml_dtypes` and, to compare with them, `mlx[cpu]` and
 `gguf`; with --schemes, on one processor, `transformers`, `compressed_tensors`, `bitsandbytes`,

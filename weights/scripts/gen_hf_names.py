@@ -1,10 +1,10 @@
 """Writes python/safetensors/weights/_hf_tables.py: names of Hugging Face for architectures of GGUF.
 
-    python scripts/gen_hf_names.py
+    python weights/scripts/gen_hf_names.py
 
 For each architecture, it makes small models of transformers' own classes (5.23, which needs to be
 installed, and torch), saves them, and asks the weight layer for the canonical names of the tensors
-that they have. The models are those of tests/python/support/tiny_models.py.
+that they have. The models are those of weights/tests/python/weights_support/tiny_models.py.
 """
 
 import argparse
@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TARGET = ROOT / "python" / "safetensors" / "weights" / "_hf_tables.py"
 HEAD = '''"""Names of Hugging Face, by architecture of GGUF and canonical name.
 
-Written by scripts/gen_hf_names.py. `#.` at the beginning stands for `layers.N.` and for
+Written by weights/scripts/gen_hf_names.py. `#.` at the beginning stands for `layers.N.` and for
 `model.layers.N.`, `#` elsewhere for a number of both names: of a layer, an expert, or a part of a
 stack. A name that ends in `.weight`, `.bias` or `.scale` is that of one tensor, the others are
 modules. Where models of an architecture have different names, the key has a variant
@@ -85,9 +85,9 @@ def names_of(folder: Path, lost: str) -> dict[str, str]:
 
 
 def tables() -> dict[str, dict[str, str]]:
-    sys.path.insert(0, str(ROOT / "tests" / "python"))
-    from support.llama_cpp import make
-    from support.tiny_models import MODELS
+    sys.path.insert(0, str(ROOT / "weights" / "tests" / "python"))
+    from weights_support.llama_cpp import make
+    from weights_support.tiny_models import MODELS
 
     found: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as top:

@@ -1,11 +1,11 @@
-"""Writes src/weights/tables.inc: the tables of names and architectures of the weight layer.
+"""Writes weights/src/names/tables.inc: the tables of names and architectures of the weight layer.
 
-    PYTHONPATH=DIR/gguf-py python scripts/gen_weight_tables.py DIR
+    PYTHONPATH=DIR/gguf-py python weights/scripts/gen_weight_tables.py DIR
 
 DIR has the sources of llama.cpp: the sdist of llama-cpp-python 0.3.36 contains them in
 vendor/llama.cpp. Names come from their gguf-py, which is newer than the released package gguf, and
 styles of rotary embedding from their C++. The canonical names, and facts that neither states, are
-in scripts/weight_rules.py. Run this after a change of that file, and with newer sources.
+in weights/scripts/weight_rules.py. Run this after a change of that file, and with newer sources.
 """
 
 import argparse
@@ -21,9 +21,9 @@ import weight_rules as rules
 from gguf.constants import MODEL_ARCH_NAMES, TENSOR_NAMES
 from gguf.tensor_mapping import TensorNameMap
 
-TABLES = Path(__file__).parents[1] / "src" / "weights" / "tables.inc"
-HEAD = """// Names and architectures. Written by scripts/gen_weight_tables.py with the llama.cpp of
-// llama-cpp-python 0.3.36.
+TABLES = Path(__file__).parents[1] / "src" / "names" / "tables.inc"
+HEAD = """// Names and architectures. Written by weights/scripts/gen_weight_tables.py with the
+// llama.cpp of llama-cpp-python 0.3.36.
 //
 // A table has the texts of its rows, sorted and without separators, and rows that begin with the
 // end of their text. The comment of a text says what it stands for.
@@ -105,7 +105,7 @@ def llama_cpp_ropes(source: Path) -> dict[str, str]:
             if plain:
                 ropes[name] = styles[plain[1]]
             elif name not in rules.ROPE:
-                sys.exit(f"scripts/weight_rules.py has no ROPE for {name}: {code.strip()}")
+                sys.exit(f"weights/scripts/weight_rules.py has no ROPE for {name}: {code.strip()}")
     return ropes
 
 

@@ -1,4 +1,4 @@
-"""Prints src/weights/dequant/iq_grids.cpp.
+"""Prints weights/src/dequant/iq_grids.cpp.
 
 GGUF's IQ types choose rows of a grid by number. Which rows a grid has, and in which order, is part
 of the format: no formula gives them. This reads them out of the package gguf (0.19.0), which needs
@@ -8,9 +8,10 @@ to be installed, and prints them in our own packing. Run it again only if the fo
 import gguf
 from gguf import quants
 
-HEAD = """// The grids of GGUF's IQ types: numbers of the format. Printed by scripts/iq_grids.py,
-// which reads them out of the Python package gguf {version}. Do not edit.
-#include "weights/dequant/iq_grids.hpp"
+HEAD = """// The grids of GGUF's IQ types: numbers of the format. Printed by
+// weights/scripts/iq_grids.py, which reads them out of the Python package gguf {version}.
+// Do not edit.
+#include "dequant/iq_grids.hpp"
 
 namespace safetensors::weights {{
 namespace {{

@@ -1,7 +1,8 @@
 """The canonical names of the weight layer, and facts about architectures. Written by hand.
 
-scripts/gen_weight_tables.py joins these rules with the names of gguf-py and llama.cpp, and writes
-src/weights/tables.inc. In names, `#` stands for a number: of a layer, an expert, or another part.
+weights/scripts/gen_weight_tables.py joins these rules with the names of gguf-py and llama.cpp, and
+writes weights/src/names/tables.inc. In names, `#` stands for a number: of a layer, an expert, or
+another part.
 """
 
 # --- Names of GGUF -------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def _in_layer(leaf: str) -> str | None:
     for start, ours in LAYER_FAMILIES.items():
         if leaf.startswith(start):
             return ours + leaf.removeprefix(start)
-    raise KeyError(f"scripts/weight_rules.py has no rule for the GGUF name blk.#.{leaf}")
+    raise KeyError(f"weights/scripts/weight_rules.py has no rule for the GGUF name blk.#.{leaf}")
 
 
 def canonical_of_gguf(name: str) -> str | None:
@@ -178,7 +179,7 @@ def canonical_of_gguf(name: str) -> str | None:
             return ours + rest
         leaf = rest.removeprefix(layers)
         return f"{ours}layers.#.{TOWER.get(leaf) or LAYER.get(leaf) or leaf}"
-    raise KeyError(f"scripts/weight_rules.py has no rule for the GGUF name {name}")
+    raise KeyError(f"weights/scripts/weight_rules.py has no rule for the GGUF name {name}")
 
 
 # --- Names of Hugging Face and MLX ---------------------------------------------------------------
@@ -189,14 +190,14 @@ EXPERTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 MIXTRAL = {"w1": "gate", "w3": "up", "w2": "down"}
 
 HF: dict[str, str | None] = {
-    # What these mean depends on the layer: see src/weights/names.cpp.
+    # What these mean depends on the layer: see weights/src/names/names.cpp.
     "layers.#.post_attention_layernorm": "layers.#.ffn_norm",
     # Of rwkv6qwen2 they are GGUF's time_mix_*; all other models have attention.
     "layers.#.self_attn.q_proj": "layers.#.attention.q",
     "layers.#.self_attn.k_proj": "layers.#.attention.k",
     "layers.#.self_attn.v_proj": "layers.#.attention.v",
     "layers.#.self_attn.o_proj": "layers.#.attention.output",
-    # Of RWKV 7 they are GGUF's time_mix_*: see src/weights/names.cpp.
+    # Of RWKV 7 they are GGUF's time_mix_*: see weights/src/names/names.cpp.
     "layers.#.attention.k_proj": "layers.#.attention.k",
     "layers.#.attention.v_proj": "layers.#.attention.v",
     "layers.#.attention.o_proj": "layers.#.attention.output",

@@ -1,6 +1,6 @@
 """Names of Hugging Face, by architecture of GGUF and canonical name.
 
-Written by scripts/gen_hf_names.py. `#.` at the beginning stands for `layers.N.` and for
+Written by weights/scripts/gen_hf_names.py. `#.` at the beginning stands for `layers.N.` and for
 `model.layers.N.`, `#` elsewhere for a number of both names: of a layer, an expert, or a part of a
 stack. A name that ends in `.weight`, `.bias` or `.scale` is that of one tensor, the others are
 modules. Where models of an architecture have different names, the key has a variant

@@ -1,5 +1,6 @@
-// The grids of GGUF's IQ types: numbers of the format. Printed by scripts/iq_grids.py,
-// which reads them out of the Python package gguf 0.19.0. Do not edit.
+// The grids of GGUF's IQ types: numbers of the format. Printed by
+// weights/scripts/iq_grids.py, which reads them out of the Python package gguf 0.19.0.
+// Do not edit.
 #include "dequant/iq_grids.hpp"
 
 namespace safetensors::weights {

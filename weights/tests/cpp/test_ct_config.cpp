@@ -1,5 +1,5 @@
 // config_groups: what matching hostile patterns may cost.
-// tests/python/test_weights_compressed_tensors has the groups themselves.
+// weights/tests/python/test_weights_compressed_tensors has the groups themselves.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -22,8 +22,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.weights import WeightsError, _convert, convert, open_weights
 from safetensors.weights._convert_plan import Plan
 from safetensors.weights._hf_tables import TABLES
-from support import cli, scheme_models
-from support.weights_data import DATA, GGUF, MLX, expected, sha_of_values, write_gguf, write_hf
+from support import cli
+from weights_support import scheme_models
+from weights_support.data import DATA, GGUF, MLX, expected, sha_of_values, write_gguf, write_hf
 
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 Q4_K_M = DATA / "gguf" / "llama_q4_k_m.gguf"
@@ -110,7 +111,7 @@ def test_gguf(tmp_path, name):
 
 def test_architectures_in_the_documentation():
     """They are those of the table."""
-    text = (pathlib.Path(__file__).parents[2] / "docs" / "weights.md").read_text()
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "weights.md").read_text()
     (listed,) = re.findall(r"if the architecture is one of\n([^.]+)\.", text)
     assert re.split(r",\s+", listed) == sorted({key.split(":")[0] for key in TABLES} - {"clip"})
     (towers,) = re.findall(r"`clip.projector_type` is one of\s([^`]+?)\. Split", text)

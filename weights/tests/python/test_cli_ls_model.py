@@ -3,7 +3,7 @@
 import pytest
 
 from support import cli
-from support.weights_data import DATA
+from weights_support.data import DATA
 
 GGUF = DATA / "gguf" / "llama_q4_k_m.gguf"
 MLX = DATA / "mlx" / "llama_mixed"

@@ -13,7 +13,7 @@ from safetensors._saving import companions as _companions
 from safetensors._saving.switch import Switch
 from safetensors.weights import WeightsError, convert
 from support import cli
-from support.weights_data import DATA, write_hf
+from weights_support.data import DATA, write_hf
 
 LLAMA = DATA / "mlx" / "llama_q4_g64_bf16"
 

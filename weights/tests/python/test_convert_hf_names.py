@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save_file
 from safetensors.weights import WeightsError, _convert_plan, convert, open_weights
 from safetensors.weights._convert_units import units_of
 from safetensors.weights._hf_tables import TABLES
-from support import llama_cpp, scheme_models
-from support.tiny_models import MODELS
-from support.weights_data import DATA, expected, write_gguf
+from weights_support import llama_cpp, scheme_models
+from weights_support.data import DATA, expected, write_gguf
+from weights_support.tiny_models import MODELS
 
 STORED = DATA / "gguf_hf"
 EXPECTED = expected(STORED / "expected.json")

@@ -15,7 +15,7 @@ from safetensors._cli.main import main
 from safetensors.weights import WeightsError, _convert, convert
 from safetensors.weights._convert_plan import Plan
 from safetensors.weights._shared_work import share
-from support.weights_data import write_gguf, write_hf
+from weights_support.data import write_gguf, write_hf
 
 
 def gguf_of(path, architecture, name, shape, code, data=b""):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from safetensors.numpy import load_file
-from support import forward_models as models
-from support import scheme_stores as schemes
+from weights_support import forward_models as models
+from weights_support import scheme_stores as schemes
 
-PROGRAM = Path(__file__).parents[2] / "build" / "dev" / "examples" / "example_forward"
+PROGRAM = Path(__file__).parents[3] / "build" / "dev" / "examples" / "example_forward"
 TOKENS = [5, 82, 0, 17, 17, 40, 3]
 
 pytest.importorskip("transformers")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import WeightsError, open_weights
-from support.weights_data import DATA
+from weights_support.data import DATA
 
 EXAMPLES = 300
 # Counts and types that headers trip over.

@@ -9,7 +9,7 @@ import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
 from support import memory
-from support.scheme_models import as_stored, check_values, write_model
+from weights_support.scheme_models import as_stored, check_values, write_model
 
 RNG = np.random.default_rng(22)
 UP = "model.layers.3.mlp.up_proj."

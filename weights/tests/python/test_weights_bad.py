@@ -5,7 +5,7 @@ import re
 import pytest
 
 from safetensors.weights import WeightsError, open_weights
-from support.weights_data import DATA, expected
+from weights_support.data import DATA, expected
 
 BAD = DATA / "bad"
 MANIFEST = expected(BAD / "manifest.json")

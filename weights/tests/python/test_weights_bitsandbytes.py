@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
-from support.scheme_models import check_values, write_model
+from weights_support.scheme_models import check_values, write_model
 
 RNG = np.random.default_rng(23)
 Q = "model.layers.3.self_attn.q_proj."

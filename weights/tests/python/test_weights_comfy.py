@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, convert, open_weights
-from support import comfy_weights as comfy
-from support.scheme_models import E4M3, E5M2, bf16_bits, bf16_values, check_values, write_model
+from weights_support import comfy
+from weights_support.scheme_models import (
+    E4M3,
+    E5M2,
+    bf16_bits,
+    bf16_values,
+    check_values,
+    write_model,
+)
 
 RNG = np.random.default_rng(31)
 M = "model.diffusion_model.blocks.0.attn.q."

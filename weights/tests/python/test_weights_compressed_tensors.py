@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
-from support import ct_weights
-from support.scheme_models import (
+from weights_support import ct
+from weights_support.scheme_models import (
     E2M1,
     E4M3,
     E8M0,
@@ -87,9 +87,9 @@ def test_packed_integers(n, k, bits, tmp_path):
         shape = {"group": (n, k // group), "channel": (n, 1), "tensor": (1,)}[strategy]
         stored, s = scale_of(kind, *shape)
         z = codes(bits, *shape)
-        parts = packed(ct_weights.pack_dense(q, bits), stored, shape=(n, k))
+        parts = packed(ct.pack_dense(q, bits), stored, shape=(n, k))
         if not symmetric:
-            zeros = z if strategy == "tensor" else ct_weights.pack_zeros(z, bits)
+            zeros = z if strategy == "tensor" else ct.pack_zeros(z, bits)
             parts[M + "weight_zero_point"] = zeros
         settings = config(ints(bits, strategy, group if strategy == "group" else None, symmetric))
         folder = write_model(tmp_path / str(i), parts, settings, shards=2)
@@ -108,7 +108,7 @@ def test_packed_integers(n, k, bits, tmp_path):
             assert t.scheme_params == SchemeParams(bits, rows, columns, symmetric)
             wide = (n, 1) if strategy == "tensor" else shape
             s, z = np.broadcast_to(s, wide), np.broadcast_to(z, wide)
-            check_values(t, ct_weights.integers(q, s, 0 if symmetric else z))
+            check_values(t, ct.integers(q, s, 0 if symmetric else z))
             assert list(t.parts())[:2] == ["weight_packed", "weight_scale"]
 
 
@@ -125,21 +125,21 @@ def test_the_older_form_has_gaps_in_words(bits, symmetric, tmp_path):
     n, k, group = 37, 320, 64
     q, z = codes(bits, n, k), codes(bits, n, k // group)
     stored, s = scale_of("F16", n, k // group)
-    words = ct_weights.pack_words(q, bits)
-    assert words.shape != ct_weights.pack_dense(q, bits).shape
+    words = ct.pack_words(q, bits)
+    assert words.shape != ct.pack_dense(q, bits).shape
     parts = packed(words, stored, shape=(n, k))
     if not symmetric:
-        zeros = ct_weights.pack_words(z.T, bits).T
+        zeros = ct.pack_words(z.T, bits).T
         parts[M + "weight_zero_point"] = np.ascontiguousarray(zeros)
     with open_weights(
         write_model(tmp_path, parts, config(ints(bits, "group", group, symmetric)))
     ) as w:
-        check_values(w[NAME], ct_weights.integers(q, s, 0 if symmetric else z))
+        check_values(w[NAME], ct.integers(q, s, 0 if symmetric else z))
 
 
 def test_words_that_may_or_may_not_have_gaps_are_refused(tmp_path):
     q = codes(3, 2, 12)  # 36 bits, or 10 and 2 codes
-    parts = packed(ct_weights.pack_dense(q, 3), np.ones((2, 1), np.float16), shape=(2, 12))
+    parts = packed(ct.pack_dense(q, 3), np.ones((2, 1), np.float16), shape=(2, 12))
     error = error_of(tmp_path, parts, config(ints(3, "channel")))
     assert error.code == "quant_mismatch"
     assert "12 codes of 3 bits may or may not have gaps" in str(error)
@@ -153,13 +153,13 @@ def test_columns_in_another_order(bits, symmetric, tmp_path):
     stored, s = scale_of("BF16", n, k // group)
     order = RNG.permutation(np.arange(k, dtype=np.int32) // group).astype(np.int32)
     for i, g_idx in enumerate((order, np.full(k, -1, np.int32))):
-        parts = packed(ct_weights.pack_dense(q, bits), stored, shape=(n, k), weight_g_idx=g_idx)
+        parts = packed(ct.pack_dense(q, bits), stored, shape=(n, k), weight_g_idx=g_idx)
         if not symmetric:
-            parts[M + "weight_zero_point"] = ct_weights.pack_zeros(z, bits)
+            parts[M + "weight_zero_point"] = ct.pack_zeros(z, bits)
         settings = config(ints(bits, "group", group, symmetric) | {"actorder": "group"})
         with open_weights(write_model(tmp_path / str(i), parts, settings, shards=3)) as w:
             group_of = None if i else order
-            check_values(w[NAME], ct_weights.integers(q, s, 0 if symmetric else z, group_of))
+            check_values(w[NAME], ct.integers(q, s, 0 if symmetric else z, group_of))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_columns_in_another_order(bits, symmetric, tmp_path):
 def test_groups_of_columns_are_checked_before_they_are_used(change, found, tmp_path):
     g_idx = np.repeat(np.arange(4, dtype=np.int32), 32)
     change(g_idx)
-    q = ct_weights.pack_dense(codes(4, 2, 128), 4)
+    q = ct.pack_dense(codes(4, 2, 128), 4)
     parts = packed(q, np.ones((2, 4), np.float16), shape=(2, 128), weight_g_idx=g_idx)
     error = error_of(tmp_path, parts, config(ints(4, "group", 32)), at_open=False)
     assert error.code == "quant_mismatch"
@@ -186,20 +186,20 @@ def test_stacks_of_experts(tmp_path):
     q, z = codes(4, e, n, k), codes(4, e, n, k // group)
     stored, s = scale_of("F16", e, n, k // group)
     parts = {
-        EXPERTS + "weight_packed": ct_weights.pack_dense(q, 4),
+        EXPERTS + "weight_packed": ct.pack_dense(q, 4),
         EXPERTS + "weight_scale": stored,
-        EXPERTS + "weight_zero_point": ct_weights.pack_zeros(z, 4),
+        EXPERTS + "weight_zero_point": ct.pack_zeros(z, 4),
         EXPERTS + "weight_shape": np.array([e, n, k], np.int64),
     }
     settings = config(ints(4, "group", group, False))
     with open_weights(write_model(tmp_path, parts, settings, shards=2)) as w:
         (name,) = w
-        check_values(w[name], ct_weights.integers(q, s, z))
+        check_values(w[name], ct.integers(q, s, z))
 
 
 def test_bits_without_a_configuration(tmp_path):
     q = codes(5, 4, 96)
-    words, scales = ct_weights.pack_dense(q, 5), np.ones((4, 3), np.float16)
+    words, scales = ct.pack_dense(q, 5), np.ones((4, 3), np.float16)
     with open_weights(write_model(tmp_path / "a", packed(words, scales, shape=(4, 96)))) as w:
         assert w[NAME].scheme_params == SchemeParams(5, 1, 32, True)
         check_values(w[NAME], q.astype(np.float32))
@@ -235,12 +235,12 @@ def test_groups_of_modules(tmp_path):
         stored, s = scale_of("F16", 6, groups_of_row)
         prefix = f"model.layers.3.self_attn.{module}."
         tensors |= {
-            prefix + "weight_packed": ct_weights.pack_dense(q, width),
+            prefix + "weight_packed": ct.pack_dense(q, width),
             prefix + "weight_scale": stored,
             prefix + "weight_shape": np.array([6, 64], np.int64),
         }
         name = f"layers.3.attention.{module[0] if module != 'o_proj' else 'output'}.weight"
-        wanted[name] = ct_weights.integers(q, s)
+        wanted[name] = ct.integers(q, s)
     with open_weights(write_model(tmp_path, tensors, settings)) as w:
         assert sorted(w) == sorted(wanted)
         for name, values in wanted.items():
@@ -249,7 +249,7 @@ def test_groups_of_modules(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["re:^(?!.*experts).*", "re:.*\\w+", "re:(a", "re:a{2}"])
 def test_other_patterns_are_named(pattern, tmp_path):
-    q = ct_weights.pack_dense(codes(4, 2, 64), 4)
+    q = ct.pack_dense(codes(4, 2, 64), 4)
     parts = packed(q, np.ones((2, 1), np.float16), shape=(2, 64))
     settings = config(ints(4, "channel"), targets=[pattern])
     with open_weights(write_model(tmp_path / "one", parts, settings)) as w:
@@ -268,7 +268,7 @@ def test_long_names_are_not_matched_with_patterns(tmp_path):
     ]
     settings = config()
     settings["quantization_config"]["config_groups"] = {str(i): g for i, g in enumerate(groups)}
-    q = ct_weights.pack_dense(codes(4, 2, 64), 4)
+    q = ct.pack_dense(codes(4, 2, 64), 4)
     tensors = {
         size: {
             "x" * size + ".weight_packed": q,
@@ -284,7 +284,7 @@ def test_long_names_are_not_matched_with_patterns(tmp_path):
     assert "a name of 1025 bytes" in str(error)
 
 
-Q4 = ct_weights.pack_dense(codes(4, 2, 128), 4)
+Q4 = ct.pack_dense(codes(4, 2, 128), 4)
 ONES = np.ones((2, 4), np.float16)
 GPTQ = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
 
@@ -331,7 +331,7 @@ def test_a_shape_that_contradicts_the_tensors(tmp_path):
 
 def test_zero_points_although_the_configuration_has_none(tmp_path):
     z = codes(4, 2, 4)
-    parts = packed(Q4, ONES, ct_weights.pack_zeros(z, 4))
+    parts = packed(Q4, ONES, ct.pack_zeros(z, 4))
     with open_weights(write_model(tmp_path, parts, config(ints(4)))) as w:
         assert not w[NAME].scheme_params.symmetric
         assert len(w.warnings) == 1
@@ -406,7 +406,7 @@ def test_integers_of_eight_bits(n, k, tmp_path):
             wide = shape if len(shape) == 2 else (-1, 1)
             s, z = s.reshape(wide), z.reshape(wide)
             s, z = np.broadcast_to(s, (n, s.shape[1])), np.broadcast_to(z, (n, s.shape[1]))
-            check_values(t, ct_weights.integers(q, s, 0 if zero_type is None else z))
+            check_values(t, ct.integers(q, s, 0 if zero_type is None else z))
 
 
 def test_experts_of_eight_bits(tmp_path):
@@ -415,7 +415,7 @@ def test_experts_of_eight_bits(tmp_path):
     parts = {EXPERTS + "weight": q, EXPERTS + "weight_scale": stored}
     with open_weights(write_model(tmp_path, parts)) as w:
         (name,) = w
-        check_values(w[name], ct_weights.integers(q, s))
+        check_values(w[name], ct.integers(q, s))
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ FP4_SHAPES = [(1, 32), (8, 256), (576, 512), (96, 4096)]
 
 
 def nvfp4_parts(q, scales, global_scale):
-    parts = {"weight_packed": ct_weights.pack_nibbles(q), "weight_scale": ("F8_E4M3", scales)}
+    parts = {"weight_packed": ct.pack_nibbles(q), "weight_scale": ("F8_E4M3", scales)}
     return {
         M + role: part for role, part in (parts | {"weight_global_scale": global_scale}).items()
     }
@@ -451,7 +451,7 @@ def test_nvfp4(n, k, tmp_path):
     scales = RNG.integers(0, 256, (n, k // 16), np.uint8)
     for i, shape in enumerate(((1,), ())):
         global_scale = RNG.uniform(0.1, 900, shape).astype(np.float32)
-        wanted = E2M1[q] * ct_weights.spread(E4M3[scales] / global_scale, k, 16)
+        wanted = E2M1[q] * ct.spread(E4M3[scales] / global_scale, k, 16)
         weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
         settings = config(weights, format="nvfp4-pack-quantized")
         parts = nvfp4_parts(q, scales, global_scale)
@@ -474,7 +474,7 @@ def test_mxfp4(n, k, kind, tmp_path):
     scales = RNG.integers(0, 256, (n, k // 32), np.uint8)
     scales[0, 0] = 255
     scales.flat[-1] = 0
-    parts = {"weight_packed": ct_weights.pack_nibbles(q), "weight_scale": (kind, scales)}
+    parts = {"weight_packed": ct.pack_nibbles(q), "weight_scale": (kind, scales)}
     weights = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
     settings = config(weights, format="mxfp4-pack-quantized")
     tensors = {M + role: part for role, part in parts.items()}
@@ -483,7 +483,7 @@ def test_mxfp4(n, k, kind, tmp_path):
         assert (t.scheme, t.type_name, t.code) == ("mxfp4", "mxfp4", 122)
         assert t.scheme_params == SchemeParams(4, 1, 32, True)
         with np.errstate(under="ignore", over="ignore"):
-            wanted = E2M1[q] * ct_weights.spread(E8M0[scales], k, 32)
+            wanted = E2M1[q] * ct.spread(E8M0[scales], k, 32)
         check_values(t, wanted)
 
 
@@ -494,13 +494,13 @@ def test_mxfp4_by_its_scales(role, kind, tmp_path):
     q = RNG.integers(0, 16, (e, n, k), np.uint8)
     scales = RNG.integers(100, 140, (e, n, k // 32), np.uint8)
     parts = {
-        EXPERTS + "weight": (kind, ct_weights.pack_nibbles(q)),
+        EXPERTS + "weight": (kind, ct.pack_nibbles(q)),
         EXPERTS + role: ("F8_E8M0", scales),
     }
     settings = {"quantization_config": {"quant_method": "fp8"}}
     with open_weights(write_model(tmp_path, parts, settings)) as w:
         (name,) = w
-        check_values(w[name], E2M1[q] * ct_weights.spread(E8M0[scales], k, 32))
+        check_values(w[name], E2M1[q] * ct.spread(E8M0[scales], k, 32))
 
 
 FP4_CODES = RNG.integers(0, 16, (4, 64), np.uint8)
@@ -547,7 +547,7 @@ def test_floats_of_eight_bits(strategy, format, tmp_path):
         assert w.scheme == "fp8"
         assert w.warnings == []
         if strategy == "block":
-            s = np.repeat(ct_weights.spread(s, k, 48), 32, 0)[:n]
+            s = np.repeat(ct.spread(s, k, 48), 32, 0)[:n]
         check_values(w[NAME], E4M3[q] * s)
 
 
@@ -559,7 +559,7 @@ def test_mxfp8(tmp_path):
     settings = config(weights, format="mxfp8-quantized")
     with open_weights(write_model(tmp_path, parts, settings)) as w:
         assert w.scheme == "mxfp8"
-        check_values(w[NAME], E4M3[q] * ct_weights.spread(E8M0[scales], 96, 32))
+        check_values(w[NAME], E4M3[q] * ct.spread(E8M0[scales], 96, 32))
 
 
 def test_rows_are_fused_part_by_part(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import WeightsError, open_weights
-from support.weights_data import write_gguf, write_hf
+from weights_support.data import write_gguf, write_hf
 
 EMPTY = {
     "rope_dim": None,

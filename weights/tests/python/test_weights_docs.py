@@ -7,10 +7,10 @@ import pytest
 
 from safetensors.weights import open_weights
 from support import console
-from support.weights_data import DATA, MLX
+from weights_support.data import DATA, MLX
 
 pytest.importorskip("torch")
-PAGE = Path(__file__).parents[2] / "docs" / "weights.md"
+PAGE = Path(__file__).parents[3] / "docs" / "weights.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
-from support.scheme_models import (
+from weights_support.scheme_models import (
     E8M0,
     TABLES,
     as_stored,

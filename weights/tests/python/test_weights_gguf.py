@@ -8,7 +8,7 @@ import pytest
 
 from safetensors.weights import WeightsError, detect_format, open_weights
 from support import children
-from support.weights_data import DATA, GGUF, check_config, expected, sha_of_bytes, sha_of_values
+from weights_support.data import DATA, GGUF, check_config, expected, sha_of_bytes, sha_of_values
 
 
 @pytest.fixture(params=GGUF)

@@ -7,7 +7,7 @@ import pytest
 
 from safetensors.numpy import load_file
 from safetensors.weights import WeightsError, convert, open_weights
-from support.weights_data import Stored, write_gguf, write_hf
+from weights_support.data import Stored, write_gguf, write_hf
 
 RANK, HIDDEN, HEADS, KV_HEADS, HEAD = 3, 12, 2, 1, 8
 

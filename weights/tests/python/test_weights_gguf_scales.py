@@ -5,7 +5,7 @@ import pytest
 
 from safetensors.numpy import load_file
 from safetensors.weights import WeightsError, convert, open_weights
-from support.weights_data import Stored, write_gguf
+from weights_support.data import Stored, write_gguf
 
 QWEN = {"general.architecture": "qwen3"}
 QWEN_MOE = {"general.architecture": "qwen3moe"}

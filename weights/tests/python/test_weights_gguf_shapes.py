@@ -5,7 +5,7 @@ import pytest
 
 from safetensors.numpy import load_file
 from safetensors.weights import convert, open_weights
-from support.weights_data import DATA, Stored, expected, write_gguf
+from weights_support.data import DATA, Stored, expected, write_gguf
 
 KEY = "comfy.gguf.orig_shape."
 Q8_0, Q4_K, F16 = 8, 12, 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
-from support.scheme_models import E8M0, as_stored, check_values, write_model
+from weights_support.scheme_models import E8M0, as_stored, check_values, write_model
 
 RNG = np.random.default_rng(41)
 M = "model.layers.3.mlp.down_proj."

@@ -7,7 +7,7 @@ import pytest
 
 from safetensors.weights import WeightsError, open_weights
 from support import children, memory
-from support.weights_data import DATA
+from weights_support.data import DATA
 
 MB = 1 << 20
 INDEX = "model.safetensors.index.json"

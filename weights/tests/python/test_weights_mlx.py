@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
-from support.weights_data import (
+from weights_support.data import (
     DATA,
     MLX,
     check_config,

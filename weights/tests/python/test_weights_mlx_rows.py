@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import QuantParams, open_weights
-from support.scheme_models import write_model
+from weights_support.scheme_models import write_model
 
 ATTENTION = "model.layers.0.self_attn."
 LINEAR = "model.layers.0.linear_attn."

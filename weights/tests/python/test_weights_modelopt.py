@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
-from support import ct_weights
-from support.scheme_models import E2M1, E4M3, as_stored, check_values, write_model
+from weights_support import ct
+from weights_support.scheme_models import E2M1, E4M3, as_stored, check_values, write_model
 
 RNG = np.random.default_rng(23)
 M = "model.layers.3.mlp.down_proj."
@@ -47,7 +47,7 @@ def test_nvfp4(n, k, place, tmp_path):
     scales = RNG.integers(0, 256, (n, k // 16), np.uint8)
     global_scale = RNG.uniform(1e-4, 2, ()).astype(np.float32)
     tensors = {
-        M + "weight": ct_weights.pack_nibbles(q),
+        M + "weight": ct.pack_nibbles(q),
         M + "weight_scale": ("F8_E4M3", scales),
         M + "weight_scale_2": global_scale,
         M + "input_scale": np.float32(1),
@@ -61,7 +61,7 @@ def test_nvfp4(n, k, place, tmp_path):
         assert (t.scheme, t.type_name, t.code) == ("nvfp4", "nvfp4", 123)
         assert t.scheme_params == SchemeParams(4, 1, 16, True)
         assert list(t.parts()) == ["weight", "weight_scale", "weight_scale_2"]
-        check_values(t, E2M1[q] * ct_weights.spread(E4M3[scales] * global_scale, k, 16))
+        check_values(t, E2M1[q] * ct.spread(E4M3[scales] * global_scale, k, 16))
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (3, 1), (3, 1, 1)])
@@ -71,14 +71,14 @@ def test_stacks_of_experts(shape, tmp_path):
     scales = RNG.integers(0, 256, (e, n, k // 16), np.uint8)
     global_scale = RNG.uniform(1e-4, 2, shape).astype(np.float32)
     tensors = {
-        EXPERTS + "weight": ct_weights.pack_nibbles(q),
+        EXPERTS + "weight": ct.pack_nibbles(q),
         EXPERTS + "weight_scale": ("F8_E4M3", scales),
         EXPERTS + "weight_scale_2": global_scale,
     }
     with open_weights(write(tmp_path, tensors, "NVFP4", "hf_quant_config.json")) as w:
         (name,) = w
         factors = E4M3[scales] * global_scale.reshape(-1, 1, 1)
-        check_values(w[name], E2M1[q] * ct_weights.spread(factors, k, 16))
+        check_values(w[name], E2M1[q] * ct.spread(factors, k, 16))
 
 
 def test_the_product_of_the_scales_is_rounded_first(tmp_path):
@@ -115,7 +115,7 @@ def test_integers_of_eight_bits(tmp_path):
     tensors = {M + "weight": q, M + "weight_scale": scale}
     with open_weights(write(tmp_path, tensors, "W8A8_SQ_PER_CHANNEL", "hf_quant_config.json")) as w:
         assert w.scheme == "int8"
-        check_values(w[NAME], ct_weights.integers(q, scale.reshape(-1, 1)))
+        check_values(w[NAME], ct.integers(q, scale.reshape(-1, 1)))
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "F16"])
@@ -128,7 +128,7 @@ def test_scales_of_the_inputs_multiply_the_columns(scheme, kind, tmp_path):
         q = RNG.integers(-128, 128, (n, k)).astype(np.int8)
         s = RNG.uniform(1e-4, 2, n).astype(np.float32)
         parts = {"weight": q, "weight_scale": s}
-        plain = ct_weights.integers(q, s.reshape(-1, 1))
+        plain = ct.integers(q, s.reshape(-1, 1))
     elif scheme == "fp8":
         q = RNG.integers(0, 0x7E, (n, k), np.uint8)
         parts = {"weight": ("F8_E4M3", q), "weight_scale": np.float32(0.3)}
@@ -137,11 +137,11 @@ def test_scales_of_the_inputs_multiply_the_columns(scheme, kind, tmp_path):
         q = RNG.integers(0, 16, (n, k), np.uint8)
         s = RNG.integers(0, 120, (n, k // 16), np.uint8)
         parts = {
-            "weight": ct_weights.pack_nibbles(q),
+            "weight": ct.pack_nibbles(q),
             "weight_scale": ("F8_E4M3", s),
             "weight_scale_2": np.float32(0.7),
         }
-        plain = E2M1[q] * ct_weights.spread(E4M3[s] * np.float32(0.7), k, 16)
+        plain = E2M1[q] * ct.spread(E4M3[s] * np.float32(0.7), k, 16)
     parts["pre_quant_scale"] = stored
     tensors = {M + role: part for role, part in parts.items()}
     with open_weights(write(tmp_path, tensors, "W8A8_SQ", "hf_quant_config.json")) as w:

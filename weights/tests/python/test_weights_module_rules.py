@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import open_weights
-from support.scheme_models import write_model
+from weights_support.scheme_models import write_model
 
 TENSORS = {
     f"model.layers.{layer}.mlp.{part}_proj.weight": np.zeros((4, 8), np.float16)

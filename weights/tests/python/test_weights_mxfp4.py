@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, detect_format, open_weights
-from support.scheme_models import (
+from weights_support.scheme_models import (
     E2M1,
     E8M0,
     bf16_bits,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import open_weights
-from support.weights_data import write_gguf, write_hf
+from weights_support.data import write_gguf, write_hf
 
 pytest.importorskip("gguf")
 from gguf.constants import MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from safetensors.weights import WeightsError, convert, open_weights
-from support.scheme_models import write_file, write_model
+from weights_support.scheme_models import write_file, write_model
 
-FOLDERS = Path(__file__).parents[2] / "weights" / "tests" / "data" / "schemes"
+FOLDERS = Path(__file__).parents[1] / "data" / "schemes"
 RNG = np.random.default_rng(11)
 M = "model.layers.0.mlp.up_proj."
 PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "i1"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, convert, open_weights
-from support.scheme_models import TABLES, as_stored, check_values, write_model
+from weights_support.scheme_models import TABLES, as_stored, check_values, write_model
 
 RNG = np.random.default_rng(37)
 UP = "model.layers.3.mlp.up_proj."

@@ -8,7 +8,7 @@ import pytest
 
 from safetensors.numpy import save_file
 from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
-from support.scheme_models import E2M1, write_model
+from weights_support.scheme_models import E2M1, write_model
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 LAYER = "model.layers.0."

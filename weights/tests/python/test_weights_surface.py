@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from safetensors import weights
-from support.weights_data import DATA
+from weights_support.data import DATA
 
 
 def test_public_names_show_the_public_module():

@@ -8,7 +8,7 @@ import pytest
 
 from safetensors.numpy import save_file
 from safetensors.weights import WeightsError, open_weights
-from support.weights_data import DATA
+from weights_support.data import DATA
 
 MODEL = DATA / "mlx" / "llama_q4_g64_bf16"
 NAME = "layers.0.attention.q.weight"

@@ -9,7 +9,7 @@ import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
 from support import memory
-from support.scheme_models import (
+from weights_support.scheme_models import (
     E2M1,
     E4M3,
     E8M0,

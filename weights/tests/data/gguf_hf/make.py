@@ -1,6 +1,7 @@
 """Writes GGUF files of llama.cpp's converter, and what their checkpoints have.
 
-    SAFETENSORS_LLAMA_CPP=DIR PYTHONPATH=DIR/gguf-py:tests/python python make.py
+    SAFETENSORS_LLAMA_CPP=DIR PYTHONPATH=DIR/gguf-py:weights/tests/python \\
+        python weights/tests/data/gguf_hf/make.py
 
 DIR has the sources of llama.cpp (those of llama-cpp-python 0.3.36). The models are small ones of
 transformers 5.23, with random weights.
@@ -13,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from safetensors.numpy import load_file
-from support.llama_cpp import make, to_gguf
-from support.tiny_models import MODELS
+from weights_support.llama_cpp import make, to_gguf
+from weights_support.tiny_models import MODELS
 
 HERE = Path(__file__).parent
 #: Those whose tensors the converter rearranges, and some whose names are their own.

@@ -1,6 +1,6 @@
 """Writes a small model for each quantisation scheme: seeds of the fuzz target `schemes`.
 
-    PYTHONPATH=tests/python python tests/data/weights/schemes/make.py
+    PYTHONPATH=weights/tests/python python weights/tests/data/schemes/make.py
 
 The numbers are random; the names, types and shapes are those of published models, in small. Each
 model is a folder with config.json and model.safetensors. Fuzzers take at most 4,096 bytes of a
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from support.scheme_models import Stored, write_model
-from support.weights_data import Stored as Gguf
-from support.weights_data import write_gguf
+from weights_support.data import Stored as Gguf
+from weights_support.data import write_gguf
+from weights_support.scheme_models import Stored, write_model
 
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from support.scheme_models import E2M1, E4M3, E8M0
+from weights_support.scheme_models import E2M1, E4M3, E8M0
 
 F32 = np.float32
 HADAMARD = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]], np.int64)

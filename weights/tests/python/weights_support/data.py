@@ -10,7 +10,7 @@ import numpy as np
 
 from safetensors.numpy import save_file
 
-DATA = Path(__file__).parents[3] / "weights" / "tests" / "data"
+DATA = Path(__file__).parents[2] / "data"
 MLX = sorted(path.name for path in (DATA / "mlx").iterdir())
 GGUF = sorted(
     path.name.removesuffix(".expected.json") for path in (DATA / "gguf").glob("*.expected.json")
