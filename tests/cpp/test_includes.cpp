@@ -88,7 +88,7 @@ struct Room {
 
 const std::vector<Room> kRoomsOfWeights = {
     {"common", {}},
-    {"names", {"common"}},
+    {"names", {}},
     {"config", {"common", "names"}},
     {"dequant", {"common"}},
     {"model", {"common", "dequant", "names"}},
