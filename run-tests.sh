@@ -46,7 +46,7 @@ cpp_tests() {
 }
 
 python_tests() {
-  "$venv_python" -m pytest tests/python weights/tests/python -m "not exhaustive" -n "$jobs" --durations=15
+  "$venv_python" -m pytest tests/python weights/tests/python -n "$jobs" --durations=15
 }
 
 client_tests() {

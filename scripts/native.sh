@@ -26,4 +26,4 @@ heading "Python tests"
 install_project
 pip_install --group test
 is_ours || die "another safetensors was installed over this project's"
-"$venv_python" -m pytest tests/python weights/tests/python -m "not slow and not exhaustive"
+"$venv_python" -m pytest tests/python weights/tests/python -m "not slow and not exhaustive and not timed"

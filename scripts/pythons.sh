@@ -51,7 +51,7 @@ install_package() {
 test_interpreter() {
   install_tests test
   install_package
-  run_pytest -n "$(nproc)" -m "not slow and not exhaustive" {,weights/}tests/python
+  run_pytest -n "$(nproc)" -m "not slow and not exhaustive and not timed" {,weights/}tests/python
 }
 
 from_pyenv() {
@@ -129,8 +129,8 @@ build_free_threaded() {
 # free_threaded VERSION SUITE
 free_threaded() {
   build_free_threaded "$@"
-  run_pytest -k thread -m "not exhaustive" {,weights/}tests/python
-  run_pytest -n "$(nproc)" -m "not slow and not exhaustive" {,weights/}tests/python
+  run_pytest -k thread {,weights/}tests/python
+  run_pytest -n "$(nproc)" -m "not slow and not exhaustive and not timed" {,weights/}tests/python
 }
 
 # CPython's list of its own races lacks one: daemon threads may look up their state while the interpreter ends.
@@ -140,7 +140,7 @@ thread_sanitizer() {
   export TSAN_OPTIONS=suppressions=$work/races:log_path=$work/tsan
   rm -f "$work"/tsan.*
   build_free_threaded 3.13 trixie thread
-  if ! run_pytest -k thread -m "not exhaustive" {,weights/}tests/python || compgen -G "$work/tsan.*" >/dev/null; then
+  if ! run_pytest -k thread {,weights/}tests/python || compgen -G "$work/tsan.*" >/dev/null; then
     die "tests failed, or ThreadSanitizer reported races: see $work/tsan.*"
   fi
 }
@@ -208,7 +208,7 @@ emulated_arm() {
   echo "$site" >"$root/usr/lib/python3/dist-packages/site.pth"
   # The emulator ignores MADV_POPULATE_READ, by which a read of a truncated file is refused.
   SAFETENSORS_UPSTREAM_DIR=$site/upstream "$python" -m pytest -p no:cacheprovider -p no:xdist \
-    -m "not slow and not exhaustive" -k "not truncated" \
+    -m "not slow and not exhaustive and not timed" -k "not truncated" \
     tests/python/test_{copy,delta_hostile,digests,dtypes,hostile_table,patch_codec}.py \
     tests/python/test_{shard_writer,slice_lists,slicing,sums_make,threads}.py \
     weights/tests/python/test_weights_{awq_gptq,compressed_tensors,gguf,json,mlx,modelopt,names,rows}.py

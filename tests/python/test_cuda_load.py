@@ -243,10 +243,10 @@ def test_interrupted(cuda, tmp_path):
     _core.io_config(chunk_bytes=4096 * 16, threads=2)
     cuda.mode(ASYNC, 40_000)
     try:
-        begin = time.perf_counter()
+        begin = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             load_and_interrupt(path)
-        assert time.perf_counter() - begin < 10
+        assert time.monotonic() - begin < 10
     finally:
         _core.io_config(**before)
     copied = cuda.stat(fake_cuda.COPIED_BYTES)

@@ -145,6 +145,7 @@ def test_fill():
     assert 200 < sum(seen) < 1800
 
 
+@pytest.mark.timed
 def test_many_parts_that_are_hard_to_tell_apart():
     """Each meets most others in one dimension, and none in both: comparing them takes hours."""
     count = 30_000

@@ -176,6 +176,7 @@ def test_names_are_only_names(tmp_path):
     assert tensors.keys() == {"x", *names}
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_opening_many_records(tmp_path):
     """Opening 100,000 records takes about twice as long as opening the file."""

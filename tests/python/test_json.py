@@ -106,6 +106,7 @@ def test_memory(tmp_path):
     assert taken[0] <= 8 * paths[0].stat().st_size
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("shape", SHAPES)
 def test_time_is_linear(shape):
     """Eight times the text takes far less than 64 times as long."""

@@ -388,6 +388,7 @@ def test_a_pool_may_drop_its_parts_a_moment_later():
     assert wanted in bytes(data)
 
 
+@pytest.mark.timed
 def test_reference_cycles_are_collected():
     """A function that calls itself is in a cycle, and so is what it closes over."""
 

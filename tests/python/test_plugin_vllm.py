@@ -301,6 +301,7 @@ def test_an_engine_without_the_modules(tmp_path, missing, caplog):
     assert re.match(f"{FORMAT} is not registered: ModuleNotFoundError: .*'vllm", record.message)
 
 
+@pytest.mark.timed
 def test_the_cost_of_registering(tmp_path):
     """The time beyond the imports of vLLM and safetensors.torch: under 5 ms."""
     times = []

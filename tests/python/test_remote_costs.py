@@ -105,6 +105,7 @@ def test_ls_of_80_shards(tmp_path):
         assert server.requests == 81
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("engine", ENGINES)
 def test_latency_is_hidden_behind_32_reads(engine, tmp_path):
     """256 chunks from a server that answers after 50 ms: 13 s one after the other."""

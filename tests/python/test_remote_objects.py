@@ -88,6 +88,7 @@ def test_options_of_another_store_are_refused():
         reader("s3://bucket/m", acess_key_id="x")
 
 
+@pytest.mark.timed
 def test_latency_is_hidden_behind_many_reads():
     content = bytes(1 << 20)
     with RangeServer({"/bucket/m": content}) as server, DelayProxy(server.port, latency=0.1) as far:

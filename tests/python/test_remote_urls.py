@@ -127,6 +127,7 @@ def test_redact(text, shown):
     assert redact(text) == shown
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "part",
     ["a", "://", "a://", "https://h/", "#", "?", "&", "?a=", "@", "a@", "Bearer ", "Bearer", " "],

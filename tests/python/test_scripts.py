@@ -1,5 +1,6 @@
 """The shell scripts: wrong arguments, and what some of them share, also on macOS."""
 
+import ast
 import os
 import re
 import subprocess
@@ -134,3 +135,19 @@ def test_every_module_has_tests_that_notice_its_mutants(monkeypatch):
         assert (mutate.PACKAGE / name).exists(), name
         for pattern in patterns:
             assert mutate.files_of(pattern), (name, pattern)
+
+
+def test_tests_that_measure_time_are_marked():
+    """A busy machine decides about them. Limits on how long a test waits use time.monotonic."""
+    found = []
+    tests = [*ROOT.glob("tests/python/test_*.py"), *ROOT.glob("weights/tests/python/test_*.py")]
+    for path in sorted(tests):
+        text = path.read_text()
+        for each in ast.parse(text).body:
+            if not isinstance(each, ast.FunctionDef) or not each.name.startswith("test_"):
+                continue
+            marks = [ast.unparse(mark) for mark in each.decorator_list]
+            measures = re.search(r"\b(process_time|perf_counter)\(", ast.get_source_segment(text, each))
+            if measures and "pytest.mark.timed" not in marks:
+                found.append(f"{path.name}: {each.name}")
+    assert found == []

@@ -254,6 +254,7 @@ def test_the_digest_of_the_whole_with_long_names(character):
         assert json.loads(text)["whole"] == [_core._xxh3_128(lines)]
 
 
+@pytest.mark.timed
 def test_long_sums_are_read(tmp_path):
     """Of 20,000 tensors."""
     digests = sums.Sums(

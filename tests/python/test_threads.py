@@ -289,6 +289,7 @@ LONG_CALLS = {
 }
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "name", [name for name in LONG_CALLS if "pt" in MODULES or "torch" not in name]
 )

@@ -305,6 +305,7 @@ def test_mutations_of_a_signed_model(made, tmp_path):
         signed_models.copy(signed_folder, to)
 
 
+@pytest.mark.timed
 def test_many_shards_take_linear_time(tmp_path):
     """Of the verifier alone: the sums name as many files as there are."""
     from safetensors._checking.verify import FileHashes, Verifier

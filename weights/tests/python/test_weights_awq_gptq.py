@@ -316,6 +316,7 @@ def test_other_widths_of_gptq_are_refused(bits, tmp_path):
     check_refused(tmp_path, tensors, config("gptq", bits, 32), f"{bits} bits")
 
 
+@pytest.mark.timed
 def test_the_configuration_is_searched_once(tmp_path):
     """The processor time to open is no product of the keys of the configuration and the modules."""
     one, _ = awq(8, 32, 32)

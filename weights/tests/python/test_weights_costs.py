@@ -46,6 +46,7 @@ def write_gguf(path, count):
     path.write_bytes(b"".join(parts))
 
 
+@pytest.mark.timed
 def test_a_gguf_file_of_as_many_tensors_as_are_allowed(tmp_path):
     path = tmp_path / "many.gguf"
     write_gguf(path, 65_536)
@@ -60,6 +61,7 @@ def test_a_gguf_file_of_a_million_tensors_is_refused(tmp_path):
     assert caught.value.code == "limit"
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["weight", "weight_packed"])
 def test_a_quarter_of_a_million_tensors_in_61_shards(part, tmp_path):

@@ -318,6 +318,7 @@ def test_without_a_description(tmp_path):
         assert w.unmapped == sorted(parts)
 
 
+@pytest.mark.timed
 def test_the_metadata_is_searched_once(tmp_path):
     """The time to open is no product of the keys of the metadata and the tensors."""
     tensors = {f"model.layers.{i:05}.x._weight_qdata": np.zeros(1, np.int8) for i in range(5000)}
