@@ -45,7 +45,7 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
   const BufferView json(header, "header");
   WriterOptions options{
       .fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
-  WriteSums sums(given_sums);
+  detail::WriteSums sums = to_write_sums(given_sums);
   saving(target.path(), [&] {
     const GilRelease release;
     const std::shared_ptr<const ByteSource> source = file.source();

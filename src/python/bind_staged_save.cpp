@@ -40,7 +40,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(50);
 class StagedSave {
  public:
   StagedSave(py::handle tensors, py::handle metadata, py::handle path, bool fsync, py::handle sums)
-      : path_(path_to_save(path, "filename")), fsync_(fsync), sums_(sums) {
+      : path_(path_to_save(path, "filename")), fsync_(fsync), sums_(to_write_sums(sums)) {
     std::vector<std::string_view> names;
     std::vector<TensorData> data;
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(tensors)) {
@@ -267,9 +267,9 @@ class StagedSave {
   }
 
   /// Returns the parts of tensors in a chunk that begins at `begin`.
-  [[nodiscard]] std::vector<WriteSums::Part> parts_of(std::uint64_t begin,
+  [[nodiscard]] std::vector<detail::WriteSums::Part> parts_of(std::uint64_t begin,
                                                       std::span<const std::byte> chunk) {
-    std::vector<WriteSums::Part> parts;
+    std::vector<detail::WriteSums::Part> parts;
     const std::uint64_t end = begin + chunk.size();
     for (; next_written_ < pieces_.size(); ++next_written_) {
       const Piece& piece = pieces_[next_written_];
@@ -330,7 +330,7 @@ class StagedSave {
   std::vector<Piece> pieces_;  // in file order, without empty ones
   std::uint64_t nbytes_ = 0;   // of the data section
   LayoutPlan plan_;
-  WriteSums sums_;
+  detail::WriteSums sums_;
   std::size_t next_ = 0;          // the first piece that is not staged completely
   std::size_t next_written_ = 0;  // the first piece that is not written completely
   std::atomic<std::uint64_t> done_ = 0;

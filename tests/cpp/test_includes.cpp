@@ -156,7 +156,8 @@ const std::vector<Rule>& rules() {
       {"src/write/",
        [](const Include& i) {
          return i.is_ours
-                    ? begins(i.name, {"base/", "format/", "io/", "open/", "safetensors/", "write/"})
+                    ? begins(i.name, {"base/", "check/", "format/", "io/", "open/", "safetensors/",
+                                      "write/"})
                     : is_std(i.name);
        }},
       {"src/",
