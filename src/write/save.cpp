@@ -14,42 +14,32 @@
 #include "safetensors/safe_open.hpp"
 #include "safetensors/sums.hpp"
 #include "safetensors/writer.hpp"
+#include "write/serializing.hpp"
 
 namespace safetensors {
-namespace {
-
-/// Runs `work` and adds the prefix of upstream's texts to its errors.
-template <typename Work>
-auto serializing(const Work& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    throw error.with_context("Error while serializing: ");
-  }
-}
-
-}  // namespace
 
 void save_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
                const Metadata* metadata, const SaveOptions& options) {
-  if (!options.sums) {
-    detail::WriteSums none;
-    detail::save_file(tensors, path, metadata, options, none);
-    return;
-  }
-  const std::filesystem::path beside = sums_path(path);
+  const std::unique_ptr<detail::WriteSums> sums = detail::sums_of_save(path, options);
+  detail::save_file(tensors, path, metadata, options, *sums);
+}
+
+std::unique_ptr<detail::WriteSums> detail::sums_of_save(const std::filesystem::path& path,
+                                                        const SaveOptions& options) {
+  if (!options.sums) return std::make_unique<WriteSums>();
   if (path.extension() != ".safetensors") {
     fail(ErrorCode::kInvalidArgument, "sums need a file whose name ends with .safetensors",
          {.path = path});
   }
-  detail::WriteSums sums(beside, [&](const std::filesystem::path& complete,
-                                     const std::vector<detail::WriteSums::Written>* written) {
-    using Known = std::span<const detail::WriteSums::Written>;
-    return make_sums(*open_source(complete), display_path(path.filename()), options.interrupt,
-                     written == nullptr ? Known() : Known(*written))
-        .json();
-  });
-  detail::save_file(tensors, path, metadata, options, sums);
+  return std::make_unique<WriteSums>(
+      sums_path(path),
+      [name = display_path(path.filename()), interrupt = options.interrupt](
+          const std::filesystem::path& complete, const std::vector<WriteSums::Written>* written) {
+        using Known = std::span<const WriteSums::Written>;
+        return make_sums(*open_source(complete), name, interrupt,
+                         written == nullptr ? Known() : Known(*written))
+            .json();
+      });
 }
 
 void detail::save_file(std::span<const TensorData> tensors, const std::filesystem::path& path,

@@ -142,6 +142,11 @@ class SAFETENSORS_API WriteSums {
   std::uint64_t nbytes_ = 0;  // of the sums
 };
 
+/// Returns what writes the sums of a file at a path, if the options want them.
+/// Throws: Error kInvalidArgument if the path does not end with .safetensors.
+[[nodiscard]] SAFETENSORS_API std::unique_ptr<WriteSums> sums_of_save(
+    const std::filesystem::path& path, const SaveOptions& options);
+
 /// Saves a file as safetensors::save_file() does, but with these sums instead of options.sums.
 SAFETENSORS_API void save_file(std::span<const TensorData> tensors,
                                const std::filesystem::path& path, const Metadata* metadata,
