@@ -111,5 +111,7 @@ struct LayoutPlan {
                                                    const Metadata* metadata = nullptr,
                                                    Layout layout = Layout::kCanonical,
                                                    std::uint64_t data_begin = 0);
+/// Plans a file whose data section is written as one tensor, after these bytes.
+[[nodiscard]] SAFETENSORS_API LayoutPlan plan_data(std::string prologue, std::uint64_t data_nbytes);
 
 }  // namespace safetensors

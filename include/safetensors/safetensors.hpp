@@ -41,6 +41,7 @@
 #include "safetensors/save.hpp"
 #include "safetensors/shard_index.hpp"
 #include "safetensors/slice.hpp"
+#include "safetensors/staged_save.hpp"
 #include "safetensors/sums.hpp"
 #include "safetensors/temporary.hpp"
 #include "safetensors/tensor_view.hpp"

@@ -17,6 +17,9 @@ namespace safetensors {
 struct SaveOptions {
   /// Flush the file and its directory entry to the disk before returning.
   bool fsync = false;
+  /// Write the sums of the file, too, as sums_path() names them: see docs/verify.md. They take
+  /// their name after the file. Saves without sums remove old ones.
+  bool sums = false;
   Interrupt interrupt = {};
   /// Called on the calling thread, after each write of at most 16 MiB, with the bytes written and
   /// the size of the file. In the last call they are equal, and the file does not have its name
@@ -31,8 +34,8 @@ struct SaveOptions {
 /// that is not atomic is used instead.
 ///
 /// Throws: Error kIo with os_error(), kNotRegularFile (a directory, a socket, a block device), or
-///   kInvalidArgument (the path contains a NUL); what plan_layout, `interrupt` and `progress`
-///   throw.
+///   kInvalidArgument (the path contains a NUL, or does not end with .safetensors although sums are
+///   wanted); what plan_layout, `interrupt` and `progress` throw.
 /// Thread safety: may be called from many threads. If two write one path, the last to finish
 ///   replaces the whole file.
 SAFETENSORS_API void save_file(std::span<const TensorData> tensors,

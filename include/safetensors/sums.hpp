@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "safetensors/buffer.hpp"
+#include "safetensors/byte_source.hpp"
 #include "safetensors/digest.hpp"
 #include "safetensors/export.hpp"
 
@@ -118,6 +120,14 @@ class SAFETENSORS_API Sums {
   std::vector<std::uint64_t> blocks_;
   std::optional<Digest> whole_sha256_;
 };
+
+/// Computes the sums of a file, of which it reads all bytes, by up to 8 threads: XXH3-128 of the
+/// header and of each tensor, and XXH3-64 of their blocks.
+///
+/// path: of the file, relative to the folder of the model, for the sums.
+/// Throws: what read_at and Header::parse throw; what `interrupt` throws.
+[[nodiscard]] SAFETENSORS_API Sums make_sums(const ByteSource& file, std::string path,
+                                             const Interrupt& interrupt = {});
 
 /// Returns the path of the sums of a model: STEM.sums.json for STEM.safetensors, for STEM.json, and
 /// for STEM.safetensors.index.json; STEM.fp16.sums.json for the index of a variant, such as

@@ -22,6 +22,7 @@ from . import _core
 from ._core import SafetensorError, safe_open
 from ._errors import failure
 from ._model_folder import choice_of
+from ._progress import Report
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
 from ._shards import ShardFile, find_shards, with_hashes
@@ -96,8 +97,8 @@ def load_files(
         requests = [request for array in arrays for request in array.requests()]
         if requests:
             _core._read_requests(requests, progress)
-        elif progress is not None:
-            progress(0, 0)
+        else:
+            Report(0, progress).finish()
     return {array.name: array.assembled() for array in arrays}
 
 

@@ -254,4 +254,12 @@ LayoutPlan plan_file(std::span<const TensorSpec> tensors, const Metadata* metada
   return plan_tensors(tensors, metadata, layout, data_begin);
 }
 
+LayoutPlan plan_data(std::string prologue, std::uint64_t data_nbytes) {
+  const std::uint64_t begin = prologue.size();
+  return {.prologue = std::move(prologue),
+          .order = {0},
+          .places = {{begin, data_nbytes}},
+          .total_nbytes = begin + data_nbytes};
+}
+
 }  // namespace safetensors

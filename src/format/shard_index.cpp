@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "base/rapidjson.hpp"
+#include "base/json_document.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/below_folder.hpp"
@@ -14,8 +14,6 @@
 namespace safetensors {
 namespace {
 
-// The limit for headers. Bounds the recursion of RapidJSON's reader.
-constexpr unsigned kMaxIndexDepth = 127;
 constexpr std::size_t kShortestEntry = 7;  // "a":"",
 
 std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'"; }
@@ -26,14 +24,9 @@ std::string_view without_dots(std::string_view path) {
   return path;
 }
 
-[[noreturn]] void fail_json(const std::string& why, std::size_t offset) {
-  fail(ErrorCode::kInvalidHeaderJson,
-       "the index is not JSON: " + why + " (at byte " + std::to_string(offset) + ")");
-}
-
 }  // namespace
 
-/// Handles RapidJSON's events:
+/// Handles the events of read_json_document():
 ///
 ///     {"metadata": {"total_size": N, ...}, "weight_map": {"tensor": "file", ...}, ...}
 ///     depth 1       depth 2                               depth 2
@@ -51,45 +44,31 @@ class ShardIndexHandler {
   /// The tensor that error() is about; empty if there is none.
   [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
 
-  bool Null() { return other_value("null"); }
-  bool Bool(bool value) { return other_value(value ? "true" : "false"); }
-  bool RawNumber(const char* text, rapidjson::SizeType size, bool) { return number({text, size}); }
-  // kParseNumbersAsStringsFlag reports numbers by RawNumber only.
-  bool Int(int) { return false; }
-  bool Uint(unsigned) { return false; }
-  bool Int64(std::int64_t) { return false; }
-  bool Uint64(std::uint64_t) { return false; }
-  bool Double(double) { return false; }
-
-  bool String(const char* text, rapidjson::SizeType size, bool) {
-    if (!is_in_map()) return true;
-    const std::string_view path = without_dots({text, size});
-    if (last_file_ == files_.end() || last_file_->first != path) {
-      if (!find_file(path)) return false;
-    }
-    index_.entries_.back().file = last_file_->second;
+  bool value(JsonKind kind, std::string_view text) {
+    if (is_in_map()) return kind == JsonKind::kString ? add_file(text) : wrong_value(clipped(text));
+    if (is_total_ && depth_ == 2 && kind == JsonKind::kNumber) read_total(text);
     return true;
   }
 
-  bool Key(const char* text, rapidjson::SizeType size, bool) {
-    const std::string_view key(text, size);
+  bool key(std::string_view key) {
     if (depth_ == 1) return begin_section(key);
     is_total_ = depth_ == 2 && section_ == Section::kMetadata && key == "total_size";
     return !is_in_map() || add_name(key);
   }
 
-  bool StartObject() {
-    if (is_in_map()) return wrong_value("an object");
-    if (depth_ == 1 && section_ == Section::kMap) has_map_ = true;
-    return enter();
+  bool open(JsonKind kind) {
+    const bool is_object = kind == JsonKind::kObject;
+    if (is_in_map()) return wrong_value(is_object ? "an object" : "an array");
+    if (depth_ == 1 && section_ == Section::kMap && is_object) has_map_ = true;
+    if (depth_ == 1 && !is_object) section_ = Section::kOther;
+    ++depth_;
+    return true;
   }
-  bool StartArray() {
-    if (is_in_map()) return wrong_value("an array");
-    if (depth_ == 1) section_ = Section::kOther;
-    return enter();
+
+  bool close(JsonKind) {
+    --depth_;
+    return true;
   }
-  bool EndObject(rapidjson::SizeType) { return leave(); }
-  bool EndArray(rapidjson::SizeType) { return leave(); }
 
   /// Checks the index and returns it. Throws: Error kInvalidHeaderJson or kDuplicateName.
   ShardIndex finish() && {
@@ -110,15 +89,6 @@ class ShardIndexHandler {
   }
 
   [[nodiscard]] bool is_in_map() const noexcept { return depth_ == 2 && section_ == Section::kMap; }
-
-  bool enter() {
-    return ++depth_ <= kMaxIndexDepth || stop("the index is not JSON: nested deeper than " +
-                                              std::to_string(kMaxIndexDepth) + " levels");
-  }
-  bool leave() {
-    --depth_;
-    return true;
-  }
 
   bool begin_section(std::string_view key) {
     section_ = Section::kOther;
@@ -154,15 +124,21 @@ class ShardIndexHandler {
     return true;
   }
 
-  bool number(std::string_view text) {
-    if (is_total_ && depth_ == 2) {
-      std::uint64_t value = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (error == std::errc() && end == text.data() + text.size()) index_.total_size_ = value;
+  bool add_file(std::string_view text) {
+    const std::string_view path = without_dots(text);
+    if (last_file_ == files_.end() || last_file_->first != path) {
+      if (!find_file(path)) return false;
     }
-    return !is_in_map() || wrong_value(clipped(text));
+    index_.entries_.back().file = last_file_->second;
+    return true;
   }
-  bool other_value(const char* what) { return !is_in_map() || wrong_value(what); }
+
+  void read_total(std::string_view text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) index_.total_size_ = value;
+  }
+
   bool wrong_value(const std::string& what) {
     subject_ = index_.name(index_.size() - 1);
     return stop("the index names no file for tensor " + in_quotes(index_.name(index_.size() - 1)) +
@@ -233,23 +209,14 @@ class ShardIndexHandler {
 ShardIndex ShardIndex::parse(std::string_view json) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
-  if (const auto bad = find_invalid_utf8(json)) fail_json("not UTF-8", bad->offset);
   ShardIndexHandler handler(json.size());
-  rapidjson::MemoryStream stream(json.data(), json.size());
-  rapidjson::Reader reader;
-  constexpr unsigned kFlags =
-      rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseNanAndInfFlag;
-  const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, handler);
-  if (result.IsError()) {
-    if (!handler.error().empty()) {
-      fail(ErrorCode::kInvalidHeaderJson,
-           handler.error() + " (at byte " + std::to_string(result.Offset()) + ")",
-           {.subject = handler.subject()});
-    }
-    fail_json(rapidjson::GetParseError_En(result.Code()), result.Offset());
+  if (const auto fault = read_json_document(json, {.allows_nan = true}, handler)) {
+    const bool is_ours = fault->kind == JsonFault::Kind::kRefused;
+    fail(ErrorCode::kInvalidHeaderJson,
+         (is_ours ? handler.error() : "the index is not JSON: " + fault->why) + " (at byte " +
+             std::to_string(fault->offset) + ")",
+         {.subject = handler.subject()});
   }
-  // The stream reports its end as a NUL, so a NUL in the JSON looks like the end.
-  if (stream.Tell() != json.size()) fail_json("something follows the object", stream.Tell());
   return std::move(handler).finish();
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/base64.hpp"
-#include "base/rapidjson.hpp"
+#include "base/json_document.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/below_folder.hpp"
@@ -18,9 +18,6 @@
 namespace safetensors {
 namespace {
 
-// The limit for headers. Bounds the recursion of RapidJSON's reader.
-constexpr unsigned kMaxSumsDepth = 127;
-
 [[noreturn]] void fail_sums(const std::string& why) {
   fail(ErrorCode::kInvalidHeaderJson, "Invalid sums: " + why);
 }
@@ -29,7 +26,7 @@ std::string in_json_quotes(std::string_view text) { return '"' + clipped(text) +
 
 }  // namespace
 
-/// Handles RapidJSON's events:
+/// Handles the events of read_json_document():
 ///
 ///     {"whole": [DIGEST, ...], "files": {PATH: {"size": N, ...}}, "tensors": {NAME: {...}}, ...}
 ///     depth 1   depth 2                 depth 2 depth 3                    depth 2 depth 3
@@ -38,30 +35,37 @@ std::string in_json_quotes(std::string_view text) { return '"' + clipped(text) +
 /// returns false stops the reader; error() then says why.
 class SumsHandler {
  public:
+  using Kind = JsonKind;
+
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
 
-  bool Null() { return value(Kind::kNull, "null"); }
-  bool Bool(bool is_true) { return value(Kind::kOther, is_true ? "true" : "false"); }
-  bool RawNumber(const char* text, rapidjson::SizeType size, bool) {
-    return value(Kind::kNumber, {text, size});
+  /// Takes a value, or the beginning of a list or an object.
+  bool value(Kind kind, std::string_view text) {
+    if (kind == Kind::kString && !check_text(text)) return false;
+    if (skipped_ != 0) return true;
+    switch (depth_) {
+      case 0:
+        return expect(kind == Kind::kObject, "the content", "an object");
+      case 1:
+        return section_value(kind, text);
+      case 2:
+        if (section_ == Section::kWhole) return add_digest(kind, text, whole_, "`whole`");
+        return expect(kind == Kind::kObject, where(), "an object");
+      case 3:
+        return field_value(kind, text);
+      default:
+        return add_digest(kind, text, now_.digests, "`digest` of " + where());
+    }
   }
-  // kParseNumbersAsStringsFlag reports numbers by RawNumber only.
-  bool Int(int) { return false; }
-  bool Uint(unsigned) { return false; }
-  bool Int64(std::int64_t) { return false; }
-  bool Uint64(std::uint64_t) { return false; }
-  bool Double(double) { return false; }
-  bool String(const char* text, rapidjson::SizeType size, bool) {
-    return check_text({text, size}) && value(Kind::kString, {text, size});
-  }
-  bool StartObject() {
-    keys_.open();
-    return value(Kind::kObject, "an object") && enter();
-  }
-  bool StartArray() { return value(Kind::kArray, "a list") && enter(); }
 
-  bool Key(const char* text, rapidjson::SizeType size, bool) {
-    const std::string_view key(text, size);
+  bool open(Kind kind) {
+    if (kind == Kind::kObject) keys_.open();
+    if (!value(kind, kind == Kind::kObject ? "an object" : "a list")) return false;
+    ++depth_;
+    return true;
+  }
+
+  bool key(std::string_view key) {
     if (!check_text(key)) return false;
     keys_.add(key);
     if (skipped_ != 0) return true;
@@ -71,16 +75,15 @@ class SumsHandler {
     return true;
   }
 
-  bool EndObject(rapidjson::SizeType) {
-    if (const std::optional<std::string> twice = keys_.close()) {
-      return stop('"' + *twice + "\" occurs twice");
+  bool close(Kind kind) {
+    if (kind == Kind::kObject) {
+      if (const std::optional<std::string> twice = keys_.close()) {
+        return stop('"' + *twice + "\" occurs twice");
+      }
     }
-    leave();
-    return skipped_ != 0 || depth_ != 2 || end_entry();
-  }
-  bool EndArray(rapidjson::SizeType) {
-    leave();
-    return true;
+    --depth_;
+    if (skipped_ > depth_) skipped_ = 0;
+    return kind == Kind::kArray || skipped_ != 0 || depth_ != 2 || end_entry();
   }
 
   /// Checks the sums and returns them. Throws: Error kInvalidHeaderJson.
@@ -97,7 +100,6 @@ class SumsHandler {
   }
 
  private:
-  enum class Kind : std::uint8_t { kNull, kNumber, kString, kObject, kArray, kOther };
   enum class Section : std::uint8_t {
     kOther,
     kFormat,
@@ -136,11 +138,6 @@ class SumsHandler {
     error_ = std::move(text);
     return false;
   }
-  bool enter() { return ++depth_ <= kMaxSumsDepth || stop("not JSON: nested too deeply"); }
-  void leave() {
-    --depth_;
-    if (skipped_ > depth_) skipped_ = 0;
-  }
   // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
   bool check_text(std::string_view text) {
     return !find_invalid_utf8(text) || stop("a string holds half of a surrogate pair");
@@ -156,24 +153,6 @@ class SumsHandler {
   bool skip(Kind kind) {
     if (kind == Kind::kObject || kind == Kind::kArray) skipped_ = depth_ + 1;
     return true;
-  }
-
-  /// Takes a value, or the beginning of a list or an object.
-  bool value(Kind kind, std::string_view text) {
-    if (skipped_ != 0) return true;
-    switch (depth_) {
-      case 0:
-        return expect(kind == Kind::kObject, "the content", "an object");
-      case 1:
-        return section_value(kind, text);
-      case 2:
-        if (section_ == Section::kWhole) return add_digest(kind, text, whole_, "`whole`");
-        return expect(kind == Kind::kObject, where(), "an object");
-      case 3:
-        return field_value(kind, text);
-      default:
-        return add_digest(kind, text, now_.digests, "`digest` of " + where());
-    }
   }
 
   bool section_value(Kind kind, std::string_view text) {
@@ -382,21 +361,11 @@ class SumsHandler {
 
 Sums Sums::parse(std::string_view json) {
   if (json.size() > kMaxSumsSize) fail_sums("more than " + grouped(kMaxSumsSize) + " bytes");
-  if (const auto bad = find_invalid_utf8(json)) {
-    fail_sums("not JSON: not UTF-8 (at byte " + std::to_string(bad->offset) + ")");
-  }
   SumsHandler handler;
-  rapidjson::MemoryStream stream(json.data(), json.size());
-  rapidjson::Reader reader;
-  const rapidjson::ParseResult result =
-      reader.Parse<rapidjson::kParseNumbersAsStringsFlag>(stream, handler);
-  if (result.IsError()) {
-    if (!handler.error().empty()) fail_sums(handler.error());
-    fail_sums(std::string("not JSON: ") + rapidjson::GetParseError_En(result.Code()) +
-              " (at byte " + std::to_string(result.Offset()) + ")");
+  if (const auto fault = read_json_document(json, {}, handler)) {
+    if (fault->kind == JsonFault::Kind::kRefused) fail_sums(handler.error());
+    fail_sums("not JSON: " + fault->why + " (at byte " + std::to_string(fault->offset) + ")");
   }
-  // The stream reports its end as a NUL, so a NUL in the JSON looks like the end.
-  if (stream.Tell() != json.size()) fail_sums("not JSON: something follows the object");
   return std::move(handler).finish();
 }
 

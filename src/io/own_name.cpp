@@ -96,6 +96,10 @@ OwnName OwnName::random(const Text& named, std::string_view kind) {
   return OwnName(name.native());
 }
 
+OwnPlace place_of_own(const std::filesystem::path& path) {
+  return {Folder::open(path.parent_path()), OwnName(path.filename().native())};
+}
+
 }  // namespace safetensors::detail
 
 namespace safetensors::io {

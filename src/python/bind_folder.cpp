@@ -25,8 +25,8 @@ void write_beside(py::handle path, py::handle data, py::handle like, bool fsync,
   saving(target, [&] {
     const GilRelease release;
     std::optional<detail::OwnPlace> rights;
-    if (!other.empty()) rights = place_of_own(other);
-    const auto sink = detail::make_own_sink(place_of_own(target), rights ? &*rights : nullptr, ask);
+    if (!other.empty()) rights = detail::place_of_own(other);
+    const auto sink = detail::make_own_sink(detail::place_of_own(target), rights ? &*rights : nullptr, ask);
     detail::write_all(*sink, view.bytes(), fsync);
   });
 }

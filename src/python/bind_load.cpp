@@ -16,7 +16,7 @@
 #include "prefetch.hpp"
 #include "register.hpp"
 #include "safetensors/detail/cuda_driver.hpp"
-#include "staging_arena.hpp"
+#include "safetensors/staged_save.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -370,7 +370,7 @@ void register_load(py::module_& module) {
       module, "release_staging",
       [] {
         const GilRelease release;
-        return release_staging() + StagingArena::get().release();
+        return release_staging() + release_save_memory();
       },
       "release_staging()\n--\n\n"
       "Frees the pinned memory that no load uses, and the memory that no save in the background\n"

@@ -45,7 +45,7 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
   const BufferView json(header, "header");
   WriterOptions options{
       .fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
-  WriteSums sums(given_sums);
+  detail::WriteSums sums = to_write_sums(given_sums);
   saving(target.path(), [&] {
     const GilRelease release;
     const std::shared_ptr<const ByteSource> source = file.source();
@@ -53,7 +53,7 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
     const std::uint64_t nbytes = source->size() - begin;
     check_same_tensors(file.header(), Header::parse(json.bytes(), nbytes));
     FileWriter writer(target.make_sink(like, python_interrupt(), sums.before_rename(target.path())),
-                      plan_of_one(prologue_of(json.bytes()), nbytes), std::move(options));
+                      plan_data(prologue_of(json.bytes()), nbytes), std::move(options));
     const TensorCopy data{0, begin};
     writer.copy(*source, {&data, 1});
     writer.commit();

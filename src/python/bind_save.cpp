@@ -39,38 +39,23 @@ SaveOptions options_of(bool fsync, py::handle progress) {
   return {.fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
 }
 
-/// Saves a file, with its sums if they are wanted: see WriteSums.
+/// Saves a file, with its sums if they are wanted: see to_write_sums().
 void to_file(std::span<const TensorData> tensors, const SaveTarget& target,
              const std::optional<Metadata>& metadata, const SaveOptions& options,
              py::handle given) {
-  WriteSums sums(given);
-  const auto write = [&](const LayoutPlan& plan, std::unique_ptr<ByteSink> sink) {
-    std::vector<WriteSums::Part> parts;
-    if (sums.is_wanted()) {
-      for (const TensorData& each : tensors) sums.add(each.name, each.dtype, each.shape);
-      for (const std::size_t i : plan.order) parts.push_back({i, 0, tensors[i].bytes});
-    }
-    FileWriter writer(
-        std::move(sink), plan,
-        {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
-    sums.write_beside(parts, [&] {
-      for (const std::size_t i : plan.order) writer.write(i, tensors[i].bytes);
-    });
-    writer.commit();
-  };
+  detail::WriteSums sums = to_write_sums(given);
   saving(target.path(), [&] {
     const GilRelease release;
+    const Metadata* const items = pointer_to(metadata);
+    if (target.is_path()) {
+      detail::save_file(tensors, target.path(), items, options, sums);
+      return;
+    }
     with_save_prefix([&] {
-      const LayoutPlan plan = plan_layout(tensors, pointer_to(metadata));
-      const auto before = sums.before_rename(target.path());
-      const auto write_to = [&](std::unique_ptr<ByteSink> sink) { write(plan, std::move(sink)); };
-      if (target.is_path()) {
-        detail::save_by(target.path(), options.interrupt, before, write_to,
-                        [&] { sums.overwrites(target.path()); });
-      } else {
-        write_to(target.make_sink({}, options.interrupt, before));
-      }
-      sums.commit(options.fsync);
+      const LayoutPlan plan = plan_layout(tensors, items);
+      detail::write_file(plan, tensors,
+                         target.make_sink({}, options.interrupt, sums.before_rename(target.path())),
+                         options, sums);
     });
   });
 }

@@ -124,7 +124,10 @@ class Writer {
   Writer(py::handle target, bool seeks, py::handle specs, py::handle metadata, py::handle layout,
          bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of,
          std::uint64_t data_begin, py::handle sums)
-      : fsync_(fsync), has_plan_(!specs.is_none()), progress_(std::move(progress)), sums_(sums) {
+      : fsync_(fsync),
+        has_plan_(!specs.is_none()),
+        progress_(std::move(progress)),
+        sums_(to_write_sums(sums)) {
     WriterOptions options{.fsync = fsync,
                           .interrupt = python_interrupt(),
                           .progress = python_progress(progress_),
@@ -308,7 +311,7 @@ class Writer {
   /// Calls `write(file)`, which writes a part of a tensor, and hashes the part. Unless the tensor
   /// is known, the file refuses it.
   template <typename Write>
-  void write_part(const WriteSums::Part& part, bool is_known, const Write& write) {
+  void write_part(const detail::WriteSums::Part& part, bool is_known, const Write& write) {
     with_writer([&](FileWriter& file) {
       if (!is_known) return write(file);
       sums_.write_beside({&part, 1}, [&] { write(file); });
@@ -328,7 +331,7 @@ class Writer {
   std::mutex specs_mutex_;
   std::deque<OwnSpec> specs_;  // whose elements stay where they are
   py::object progress_;
-  WriteSums sums_;
+  detail::WriteSums sums_;
   std::atomic<bool> is_committed_ = false;
   SharedWriter writer_;
 };

@@ -4,10 +4,6 @@
 
 namespace safetensors::python {
 
-detail::OwnPlace place_of_own(const std::filesystem::path& path) {
-  return {detail::Folder::open(path.parent_path()), detail::OwnName(path.filename().native())};
-}
-
 SaveTarget::SaveTarget(py::handle object, const char* argument) {
   if (py::isinstance<OwnTarget>(object)) {
     own_ = py::cast<const OwnTarget&>(object);

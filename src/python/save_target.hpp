@@ -11,11 +11,6 @@
 
 namespace safetensors::python {
 
-/// Returns the place of a file whose name follows from that of a file at a path, such as sums: no
-/// link under the name is followed. Throws: Error kIo; kInvalidArgument if the path ends with no
-/// name.
-[[nodiscard]] detail::OwnPlace place_of_own(const std::filesystem::path& path);
-
 /// What Python's Folder.target() returns: the name of a new file in a private folder, and the file
 /// whose rights it gets.
 struct OwnTarget {

@@ -85,14 +85,6 @@ LayoutPlan plan_of(std::span<const OwnSpec> specs, const std::optional<Metadata>
   return plan_file(views, metadata ? &*metadata : nullptr, layout, data_begin);
 }
 
-LayoutPlan plan_of_one(std::string prologue, std::uint64_t data_nbytes) {
-  const std::uint64_t begin = prologue.size();
-  return {.prologue = std::move(prologue),
-          .order = {0},
-          .places = {{begin, data_nbytes}},
-          .total_nbytes = begin + data_nbytes};
-}
-
 Layout layout_of(py::handle object) {
   const std::string_view name = text_of(object, "layout");
   if (name == "canonical") return Layout::kCanonical;

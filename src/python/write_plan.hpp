@@ -32,9 +32,6 @@ struct OwnSpec {
                                  const std::optional<Metadata>& metadata, Layout layout,
                                  std::uint64_t data_begin = 0);
 
-/// Returns the plan of a file whose data section is written as one tensor.
-[[nodiscard]] LayoutPlan plan_of_one(std::string prologue, std::uint64_t data_nbytes);
-
 /// Converts "canonical", "blocks" or "given". Raises ValueError for others.
 [[nodiscard]] Layout layout_of(py::handle object);
 

@@ -1,163 +1,48 @@
 #include "write_sums.hpp"
 
-#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "gil.hpp"
-#include "safetensors/detail/folder.hpp"
 #include "save_target.hpp"
 
 namespace safetensors::python {
 namespace {
 
-// Below this, starting a thread takes longer than hashing.
-constexpr std::uint64_t kThreadThreshold = std::uint64_t{1} << 20;
-constexpr std::size_t kHashStep = std::size_t{1} << 20;
+py::object to_dict(const std::vector<detail::WriteSums::Written>* written) {
+  if (written == nullptr) return py::none();
+  py::dict result;
+  for (const detail::WriteSums::Written& each : *written) {
+    if (!each.digest) {
+      result[to_unicode(each.name)] = py::none();
+      continue;
+    }
+    const std::string text = each.digest->text();
+    std::string blocks;
+    for (const std::uint64_t block : each.blocks) {
+      for (unsigned i = 0; i < 8; ++i) blocks += static_cast<char>(block >> (8 * i) & 0xFF);
+    }
+    result[to_unicode(each.name)] =
+        py::make_tuple(to_str(text.substr(text.find(':') + 1)), py::bytes(blocks));
+  }
+  return std::move(result);
+}
 
 }  // namespace
 
-WriteSums::WriteSums(py::handle given) : make_(py::none()) {
-  if (given.is_none()) return;
+detail::WriteSums to_write_sums(py::handle given) {
+  if (given.is_none()) return {};
   const auto fields = py::cast<py::tuple>(given);
-  path_ = optional_path_of(fields[0], "sums");
-  make_ = fields[1];
-}
-
-void WriteSums::add(std::string_view name, Dtype dtype, std::span<const std::uint64_t> shape) {
-  if (!is_wanted()) return;
-  std::uint64_t bits = bit_size(dtype);
-  for (const std::uint64_t dim : shape) bits *= dim;  // the layout has checked the product
-  const std::lock_guard lock(mutex_);
-  Entry& entry = entries_.emplace_back();
-  entry.name = name;
-  entry.shape.assign(shape.begin(), shape.end());
-  entry.dtype = dtype;
-  entry.nbytes = bits / 8;
-}
-
-WriteSums::Entry& WriteSums::entry(std::size_t tensor) {
-  const std::lock_guard lock(mutex_);
-  return entries_.at(tensor);
-}
-
-void WriteSums::hash(const Part& part, const std::atomic<bool>& is_stopped) {
-  Entry& its = entry(part.tensor);
-  const std::lock_guard lock(its.mutex);
-  if (part.bytes.empty() && its.nbytes != 0) return;
-  if (part.begin != its.next) its.is_in_order = false;
-  if (!its.is_in_order) return;
-  if (!its.hasher) its.hasher.emplace(its.dtype, its.shape, kDigestBlockSize);
-  for (std::span<const std::byte> left = part.bytes; !left.empty() && !is_stopped;) {
-    const std::span<const std::byte> piece = left.first(std::min(left.size(), kHashStep));
-    its.hasher->update(piece);
-    its.next += piece.size();
-    left = left.subspan(piece.size());
-  }
-  if (its.next == its.nbytes) complete(its);
-}
-
-void WriteSums::complete(Entry& entry) {
-  if (!entry.hasher) entry.hasher.emplace(entry.dtype, entry.shape, kDigestBlockSize);
-  const std::string text = entry.hasher->digest().text();
-  entry.digest = text.substr(text.find(':') + 1);
-  for (const std::uint64_t block : entry.hasher->blocks()) {
-    for (unsigned i = 0; i < 8; ++i) entry.blocks += static_cast<char>(block >> (8 * i) & 0xFF);
-  }
-  entry.hasher.reset();
-}
-
-py::dict WriteSums::digests() {
-  py::dict result;
-  for (Entry& entry : entries_) {
-    if (entry.nbytes == 0) complete(entry);
-    const bool is_known = !entry.digest.empty() && entry.is_in_order;
-    result[to_unicode(entry.name)] =
-        is_known ? py::object(py::make_tuple(to_str(entry.digest), py::bytes(entry.blocks)))
-                 : py::object(py::none());
-  }
-  return result;
-}
-
-void WriteSums::open_sink(const std::filesystem::path& now, const std::filesystem::path& path) {
-  // Another thread or process may save the file at the same time: sums are of the file that is
-  // found.
-  std::function<bool()> is_found;
-#if !defined(_WIN32)
-  is_found = detail::watch_file(now, path);
-#endif
-  const detail::OwnPlace like = place_of_own(path);
-  sink_ = detail::make_own_sink(place_of_own(path_), &like, is_found);
-}
-
-void WriteSums::write_content(const std::filesystem::path& complete,
-                              const std::filesystem::path& path) {
-  std::string content;
-  {
-    const GilAcquire gil;
-    const py::object found = entries_.empty() ? py::object(py::none()) : digests();
-    const py::object made = make_(to_object(complete), found);
-    if (made.is_none()) {
-      sink_.reset();
-      return;
-    }
-    content = py::cast<std::string>(py::cast<py::bytes>(made));
-  }
-  if (!sink_) open_sink(complete, path);
-  nbytes_ = content.size();
-  detail::write_whole(*sink_, std::as_bytes(std::span(content)));
-}
-
-std::function<void(const std::filesystem::path&)> WriteSums::before_rename(
-    const std::filesystem::path& file) {
-  if (!is_wanted()) return {};
-  return [this, file](const std::filesystem::path& temporary) { write_content(temporary, file); };
-}
-
-void WriteSums::overwrites(const std::filesystem::path& file) {
-  if (!is_wanted()) return;
-  entries_.clear();
-  sink_.reset();
-  if (!path_.empty()) open_sink(file, file);
-  overwritten_ = file;
-}
-
-void WriteSums::commit(bool fsync) {
-  if (!overwritten_.empty()) write_content(overwritten_, overwritten_);
-  if (sink_) sink_->commit(nbytes_, fsync);
-  sink_.reset();
-}
-
-WriteSums::Hashing::Hashing(WriteSums& sums, std::span<const Part> parts, std::uint64_t nbytes) {
-  if (parts.empty()) return;
-  if (nbytes >= kThreadThreshold) {
-    state_ = std::make_unique<State>();
-    try {
-      state_->thread = std::thread([&sums, parts, state = state_.get()] {
-        try {
-          for (const Part& part : parts) sums.hash(part, state->is_stopped);
-        } catch (...) {
-          state->error = std::current_exception();
-        }
-      });
-      return;
-    } catch (const std::system_error&) {
-      state_.reset();  // the system has no more threads
-    }
-  }
-  const std::atomic<bool> is_stopped = false;
-  for (const Part& part : parts) sums.hash(part, is_stopped);
-}
-
-WriteSums::Hashing::~Hashing() {
-  if (!state_ || !state_->thread.joinable()) return;
-  state_->is_stopped = true;
-  state_->thread.join();
-}
-
-void WriteSums::Hashing::finish() const {
-  if (!state_) return;
-  state_->thread.join();
-  if (state_->error) std::rethrow_exception(state_->error);
+  const py::object make = fields[1];
+  return {
+      optional_path_of(fields[0], "sums"),
+      [make](const std::filesystem::path& complete,
+             const std::vector<detail::WriteSums::Written>* written) -> std::optional<std::string> {
+        const GilAcquire gil;
+        const py::object made = make(to_object(complete), to_dict(written));
+        if (made.is_none()) return std::nullopt;
+        return py::cast<std::string>(py::cast<py::bytes>(made));
+      }};
 }
 
 }  // namespace safetensors::python

@@ -5,56 +5,79 @@
 #include <string>
 #include <utility>
 
+#include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "check/make_sums.hpp"
 #include "io/file_sink.hpp"
-#include "safetensors/detail/folder.hpp"
+#include "safetensors/detail/write_sums.hpp"
 #include "safetensors/error.hpp"
+#include "safetensors/safe_open.hpp"
+#include "safetensors/sums.hpp"
 #include "safetensors/writer.hpp"
+#include "write/serializing.hpp"
 
 namespace safetensors {
-namespace {
-
-/// Runs `work` and adds the prefix of upstream's texts to its errors.
-template <typename Work>
-auto serializing(const Work& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    throw error.with_context("Error while serializing: ");
-  }
-}
-
-}  // namespace
 
 void save_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
                const Metadata* metadata, const SaveOptions& options) {
+  const std::unique_ptr<detail::WriteSums> sums = detail::sums_of_save(path, options);
+  detail::save_file(tensors, path, metadata, options, *sums);
+}
+
+std::unique_ptr<detail::WriteSums> detail::sums_of_save(const std::filesystem::path& path,
+                                                        const SaveOptions& options) {
+  if (!options.sums) return std::make_unique<WriteSums>();
+  if (path.extension() != ".safetensors") {
+    fail(ErrorCode::kInvalidArgument, "sums need a file whose name ends with .safetensors",
+         {.path = path});
+  }
+  return std::make_unique<WriteSums>(
+      sums_path(path),
+      [name = display_path(path.filename()), interrupt = options.interrupt](
+          const std::filesystem::path& complete, const std::vector<WriteSums::Written>* written) {
+        using Known = std::span<const WriteSums::Written>;
+        return make_sums(*open_source(complete), name, interrupt,
+                         written == nullptr ? Known() : Known(*written))
+            .json();
+      });
+}
+
+void detail::save_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
+                       const Metadata* metadata, const SaveOptions& options, WriteSums& sums) {
   serializing([&] {
     const LayoutPlan plan = plan_layout(tensors, metadata);
-    detail::save_by(path, options.interrupt, {}, [&](std::unique_ptr<ByteSink> sink) {
-      FileWriter writer(
-          std::move(sink), plan,
-          {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
-      for (const std::size_t i : plan.order) writer.write(i, tensors[i].bytes);
-      writer.commit();
-    });
+    const auto replaces = [&] {
+      try {
+        write_file(plan, tensors,
+                   make_file_sink(path, {}, options.interrupt, sums.before_rename(path)), options,
+                   sums);
+        return true;
+      } catch (const io::CannotReplace&) {
+        return false;
+      }
+    };
+    if (!io::names_open_file(path) && replaces()) return;
+    sums.overwrites(path);
+    write_file(plan, tensors, io::make_overwriting_sink(path, options.interrupt), options, sums);
   });
 }
 
-void detail::save_by(const std::filesystem::path& path, const Interrupt& interrupt,
-                     const std::function<void(const std::filesystem::path&)>& before_rename,
-                     const std::function<void(std::unique_ptr<ByteSink>)>& write,
-                     const std::function<void()>& overwrites) {
-  const auto replaces = [&] {
-    try {
-      write(make_file_sink(path, {}, interrupt, before_rename));
-      return true;
-    } catch (const io::CannotReplace&) {
-      return false;
-    }
-  };
-  if (!io::names_open_file(path) && replaces()) return;
-  if (overwrites) overwrites();
-  write(io::make_overwriting_sink(path, interrupt));
+void detail::write_file(const LayoutPlan& plan, std::span<const TensorData> tensors,
+                        std::unique_ptr<ByteSink> sink, const SaveOptions& options,
+                        WriteSums& sums) {
+  std::vector<WriteSums::Part> parts;
+  if (sums.is_wanted()) {
+    for (const TensorData& each : tensors) sums.add(each.name, each.dtype, each.shape);
+    for (const std::size_t i : plan.order) parts.push_back({i, 0, tensors[i].bytes});
+  }
+  FileWriter writer(
+      std::move(sink), plan,
+      {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
+  sums.write_beside(parts, [&] {
+    for (const std::size_t i : plan.order) writer.write(i, tensors[i].bytes);
+  });
+  writer.commit();
+  sums.commit(options.fsync);
 }
 
 void serialize_to(const LayoutPlan& plan, std::span<const TensorData> tensors,

@@ -186,7 +186,8 @@ std::vector<Rule> rules_of_core() {
       {"src/write/",
        [](const Include& i) {
          return i.is_ours
-                    ? begins(i.name, {"base/", "format/", "io/", "open/", "safetensors/", "write/"})
+                    ? begins(i.name, {"base/", "check/", "format/", "io/", "open/", "safetensors/",
+                                      "write/"})
                     : is_std(i.name);
        }},
       {"src/",

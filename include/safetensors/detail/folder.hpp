@@ -153,6 +153,11 @@ struct OwnPlace {
   OwnName name;
 };
 
+/// Returns the place of a file whose name follows from that of a file at a path, such as sums: no
+/// link under the name is followed. Throws: Error kIo; kInvalidArgument if the path ends with no
+/// name.
+[[nodiscard]] SAFETENSORS_API OwnPlace place_of_own(const std::filesystem::path& path);
+
 /// Returns a sink that writes a temporary file in the folder. commit() gives it the name of the
 /// place: what has that name, also a link, is replaced. With `like`, the file gets the rights of
 /// that file if it exists: see Folder::take_rights().
@@ -163,16 +168,6 @@ struct OwnPlace {
 /// Throws: Error kIo. The sink throws it, too; with ESTALE if another user exchanged the file.
 [[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_own_sink(
     const OwnPlace& place, const OwnPlace* like, const std::function<bool()>& is_wanted = {});
-
-/// Calls `write`, which writes a file and commits it, with the sink of make_file_sink(). If the
-/// system does not allow to replace the file (a mount point, a folder in which no file can be
-/// created), calls `overwrites` and, with a sink that overwrites the file, `write` once more.
-///
-/// Throws: Error kIo; what the callbacks throw.
-SAFETENSORS_API void save_by(const std::filesystem::path& path, const Interrupt& interrupt,
-                             const std::function<void(const std::filesystem::path&)>& before_rename,
-                             const std::function<void(std::unique_ptr<ByteSink>)>& write,
-                             const std::function<void()>& overwrites = {});
 
 /// Writes the bytes of a whole file to a sink, which is not committed.
 SAFETENSORS_API void write_whole(ByteSink& sink, std::span<const std::byte> bytes);

@@ -12,9 +12,10 @@ import torch
 from .. import _core
 from .._absent import refuse_absent, with_absent
 from .._model_folder import Choice, choice_of
+from .._progress import Report
 from .._rules import source_of
 from .._torch.devices import device_of
-from .._torch.wanted import Reporter, Wanted, gc_paused, refuse_excess, wanted_of
+from .._torch.wanted import Wanted, gc_paused, refuse_excess, wanted_of
 from ..plan import SKIP, Keys, Rule, apply, select
 from .communicator import Communicator, checked, communicator
 from .load import load_together
@@ -62,16 +63,13 @@ def load_files(
         )
         nbytes = sum(item.nbytes for item in wanted)
         refuse_excess(nbytes, device, budget_bytes)
-        reporter = Reporter(wanted, progress)
-        report, done = reporter.while_loading(), 0
+        report = Report(nbytes, progress)
         # Else the traceback of what `progress` raises keeps the reads under way.
         tensors = _made(wanted, device)
         with closing(load_together(comm, model, wanted, tensors)) as batches:
             for items in batches:
-                done += sum(item.nbytes for item in items)
-                if report is not None:
-                    report(done, nbytes)
-        reporter.finish()
+                report.add(sum(item.nbytes for item in items))
+        report.finish()
     return {item.name: item.finished(tensors[item.name]) for item in wanted}
 
 

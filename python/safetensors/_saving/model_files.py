@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import failure
 from .._paths import refuse_url
+from .._progress import Report
 from .._typing import Path, Progress, SumsOption
 from . import recovery
 from . import split as _split
@@ -209,12 +210,12 @@ def save_files(
 
         collect = Collect(sums)
     with ModelFiles(folder, name, fsync) as files:
-        done = 0
+        report, done = Report(split.total_size, progress), 0
         for number, tensors in enumerate(split.shards, 1):
             nbytes = sum(sizes[tensor] for tensor in tensors)
-            report = _counted(progress, done, nbytes, split.total_size) if progress else None
-            save(tensors, files.temporary(number), report, collect)
+            save(tensors, files.temporary(number), _counted(report, done, nbytes), collect)
             done += nbytes
+        report.finish()
         return files.commit(split, collect.files if collect is not None else None)
 
 
@@ -231,10 +232,8 @@ def refuse_other_model(folder: str, ours: Collection[str]) -> None:
             )
 
 
-def _counted(progress: Progress, before: int, nbytes: int, total: int) -> Progress:
+def _counted(report: Report, before: int, nbytes: int) -> Progress | None:
     """Returns a function for one file, of whose bytes the last `nbytes` are those of tensors."""
-
-    def report(done: int, file_nbytes: int) -> None:
-        progress(before + max(0, done - (file_nbytes - nbytes)), total)
-
-    return report
+    if report.counter() is None:
+        return None
+    return lambda done, file_nbytes: report.reach(before + max(0, done - (file_nbytes - nbytes)))

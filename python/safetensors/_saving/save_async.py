@@ -147,7 +147,6 @@ _saves = _Saves()
 def _forget() -> None:
     """Gives a forked process its own state: locks and threads are its parent's."""
     global _saves
-    _core._renew_staging()
     _saves = _Saves()
 
 

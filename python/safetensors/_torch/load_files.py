@@ -15,13 +15,14 @@ from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._model_folder import choice_of
+from .._progress import Report
 from .._shards import ShardFile, backend_for, find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from ._module import torch
 from .devices import CPU, device_of
-from .wanted import IndexPart, Reporter, Wanted, gc_paused, refuse_excess, wanted_of
+from .wanted import IndexPart, Wanted, gc_paused, refuse_excess, wanted_of
 
 if TYPE_CHECKING:
     from .._core import PrefetchLoader
@@ -314,10 +315,10 @@ def _load(
     read = itertools.chain.from_iterable(
         items for device, items in by_device.items() if _reads(device, backend)
     )
-    reporter = Reporter(read, progress)
-    tensors = itertools.chain.from_iterable(_core._load_groups(groups, reporter.while_loading()))
+    report = Report(sum(item.nbytes for item in read), progress)
+    tensors = itertools.chain.from_iterable(_core._load_groups(groups, report.counter()))
     loaded.update(zip((item.name for item in copied), tensors, strict=True))
-    reporter.finish()
+    report.finish()
     return loaded
 
 
@@ -344,8 +345,7 @@ def _whole_files(
     for handle in dict.fromkeys(handles.values()):
         found.update(handle.get_tensors())
         _core._read_ahead(handle)
-    if progress is not None:
-        progress(0, 0)  # views read nothing
+    Report(0, progress).finish()  # views read nothing
     return found
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import _core
 from .._errors import failure
 from .._model_folder import choice_of
+from .._progress import Report
 from .._rules import match
 from .._shards import find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
@@ -20,7 +21,7 @@ from .dtypes import form_of
 from .module_state import ModuleState, is_dtensor, local_of
 from .overlaps import find_overlap, may_overlap_itself
 from .shared_memory import elements_of
-from .wanted import Reporter, Wanted, wanted_of
+from .wanted import Wanted, wanted_of
 from .wrapper_names import BareNames, matched, mismatch
 from .wrappers import address_of, wrapper_of
 
@@ -123,7 +124,7 @@ def load_into(
                 extra[item.name] = owner
                 targets[item.name] = torch.empty(shape, dtype=dtype, device="cpu")
         _check_overlaps(targets)
-        write(wanted, targets, Reporter(wanted, progress))
+        write(wanted, targets, Report(sum(item.nbytes for item in wanted), progress))
     for name, owner in extra.items():
         owner.set_extra_state(targets[name])
     return missing, unexpected
@@ -279,9 +280,7 @@ def _check_overlaps(tensors: dict[str, torch.Tensor]) -> None:
         )
 
 
-def _write(
-    wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], reporter: Reporter
-) -> None:
+def _write(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], report: Report) -> None:
     """Fills the tensors from the files, all devices in one load."""
     by_device: dict[str, list[Wanted]] = {}
     for item in wanted:
@@ -291,10 +290,10 @@ def _write(
         for device, items in by_device.items()
     ]
     try:
-        _core._load_groups(groups, reporter.while_loading())
+        _core._load_groups(groups, report.counter())
     finally:
         _tell_autograd(wanted, tensors)
-    reporter.finish()
+    report.finish()
 
 
 def _write_together(
@@ -302,21 +301,18 @@ def _write_together(
     model: Model,
     wanted: Sequence[Wanted],
     tensors: Mapping[str, torch.Tensor],
-    reporter: Reporter,
+    report: Report,
 ) -> None:
     """Fills the tensors by all ranks of a group."""
     from .._group.files import load_together
 
-    report, done = reporter.while_loading(), 0
     try:
         with closing(load_together(comm, model, wanted, tensors)) as batches:
             for items in batches:
-                done += sum(item.nbytes for item in items)
-                if report is not None:
-                    report(done, 0)
+                report.add(sum(item.nbytes for item in items))
     finally:
         _tell_autograd(wanted, tensors)
-    reporter.finish()
+    report.finish()
 
 
 def _tell_autograd(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor]) -> None:

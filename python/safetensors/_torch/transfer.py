@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from .. import _core
 from .._core import safe_open
 from .._errors import failure
+from .._progress import Report
 from .._typing import Progress
 from ._module import torch
 from .devices import Device
@@ -126,13 +127,13 @@ def copy_requests(
         raise failure("device", "Tensors cannot be loaded while a CUDA graph is being captured")
     with current(device):
         jobs = [_job(request, device) for request in requests]
-        reporter = _Reporter(sum(job.nbytes for job in jobs), progress)
+        report = Report(sum(job.nbytes for job in jobs), progress)
         jobs_with_data = [job for job in jobs if job.nbytes != 0]
         if device.kind == "mps" and hasattr(torch.mps, "_host_alias_storage"):
-            _fill_aliases(jobs_with_data, reporter)
+            _fill_aliases(jobs_with_data, report)
         elif jobs_with_data:
-            _copy(jobs_with_data, device, reporter)
-        reporter.finish()
+            _copy(jobs_with_data, device, report)
+        report.finish()
     return [job.tensor for job in jobs]
 
 
@@ -180,22 +181,6 @@ class _Job(NamedTuple):
     nbytes: int
 
 
-class _Reporter:
-    """Reports copied bytes to `progress`."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-
-    def add(self, nbytes: int) -> None:
-        self._done += nbytes
-        if self._progress is not None and nbytes != 0 and self._done != self._total:
-            self._progress(self._done, self._total)
-
-    def finish(self) -> None:
-        if self._progress is not None:
-            self._progress(self._total, self._total)
-
-
 def _job(request: Request, device: Device) -> _Job:
     """Allocates the destination of a request if it has none."""
     handle, name, part, tensor = request[:4]
@@ -221,7 +206,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().view(-1).view(torch.uint8)
 
 
-def _copy(jobs: Sequence[_Job], device: Device, reporter: _Reporter) -> None:
+def _copy(jobs: Sequence[_Job], device: Device, report: Report) -> None:
     """Loads through two staging slots, or tensor by tensor if the device has no events.
 
     Big-endian hosts swap the bytes of each tensor, for which it has to be on the CPU as a whole.
@@ -231,10 +216,10 @@ def _copy(jobs: Sequence[_Job], device: Device, reporter: _Reporter) -> None:
     if len(ready) != 2 or sys.byteorder == "big":
         for job in jobs:
             _copy_at_once(job)
-            reporter.add(job.nbytes)
+            report.add(job.nbytes)
         return
     nbytes = sum(_aligned(job.nbytes) for job in jobs)
-    ring = _Ring(ready, min(_STAGING_NBYTES, nbytes), reporter)
+    ring = _Ring(ready, min(_STAGING_NBYTES, nbytes), report)
     try:
         for job in jobs:
             ring.load(job)
@@ -242,7 +227,7 @@ def _copy(jobs: Sequence[_Job], device: Device, reporter: _Reporter) -> None:
         with contextlib.suppress(Exception):  # the first error is the one to report
             ring.drain()
         raise
-    reporter.add(ring.drain())
+    report.add(ring.drain())
 
 
 def _copy_at_once(job: _Job) -> None:
@@ -261,7 +246,7 @@ def _swap(tensor: torch.Tensor) -> None:
     rows.copy_(rows.flip(1))
 
 
-def _fill_aliases(jobs: Sequence[_Job], reporter: _Reporter) -> None:
+def _fill_aliases(jobs: Sequence[_Job], report: Report) -> None:
     """Reads into MPS tensors through CPU views of their memory.
 
     The device must be idle meanwhile, because nothing else orders its work after the CPU's writes.
@@ -271,7 +256,7 @@ def _fill_aliases(jobs: Sequence[_Job], reporter: _Reporter) -> None:
         for job in jobs:
             if not job.tensor.is_contiguous():
                 _copy_at_once(job)
-                reporter.add(job.nbytes)
+                report.add(job.nbytes)
                 continue
             try:
                 alias = torch.mps._host_alias_storage(job.tensor.untyped_storage())
@@ -280,7 +265,7 @@ def _fill_aliases(jobs: Sequence[_Job], reporter: _Reporter) -> None:
             else:
                 offset = int(job.tensor.storage_offset()) * job.tensor.element_size()
                 _read(job.handle, job.name, job.part, alias.data_ptr() + offset, job.nbytes)
-            reporter.add(job.nbytes)
+            report.add(job.nbytes)
     finally:
         torch.mps.synchronize()
 
@@ -316,10 +301,10 @@ class _Ring:
     `_slots[0]` is the slot that is being filled.
     """
 
-    def __init__(self, events: Sequence[Event], nbytes: int, reporter: _Reporter) -> None:
+    def __init__(self, events: Sequence[Event], nbytes: int, report: Report) -> None:
         self._nbytes = nbytes
         self._slots = [_Slot(event, nbytes) for event in events]
-        self._reporter = reporter
+        self._report = report
 
     def load(self, job: _Job) -> None:
         """Starts to copy a tensor, in pieces if it is larger than a slot."""
@@ -327,7 +312,7 @@ class _Ring:
             to, at = _flat(job.tensor), 0
         except RuntimeError:  # a device that cannot view tensors as bytes
             _copy_at_once(job)
-            self._reporter.add(job.nbytes)
+            self._report.add(job.nbytes)
             return
         meta = job.handle.get_tensor_meta(job.name)
         for index, nbytes in pieces_of(meta, job.part, job.nbytes, self._nbytes):
@@ -341,7 +326,7 @@ class _Ring:
             source = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
             _read(job.handle, job.name, index, source.data_ptr(), nbytes)
             copy(to, source, non_blocking=False)
-            self._reporter.add(nbytes)
+            self._report.add(nbytes)
             return
         slot = self._slot_with(nbytes)
         # Pieces follow each other in a slot, each at a multiple of _ALIGNMENT bytes.
@@ -359,7 +344,7 @@ class _Ring:
         """Returns a slot with room: the current one, or the other one once its copies are done."""
         if self._slots[0].used + nbytes > self._nbytes:
             self._slots.reverse()
-            self._reporter.add(self._slots[0].wait())
+            self._report.add(self._slots[0].wait())
         return self._slots[0]
 
     def drain(self) -> int:

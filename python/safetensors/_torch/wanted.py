@@ -1,4 +1,4 @@
-"""The tensors that a load wants, and its reports of progress."""
+"""The tensors that a load wants."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import functools
 import gc
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
-from .._typing import Progress
 from ._module import torch
 from .dtypes import _TYPES, Form, form_of, nbytes_of
 from .parts import index_of
@@ -50,28 +49,6 @@ class Wanted(NamedTuple):
     def form(self) -> Form:
         """Returns the dtype and shape that torch gives it."""
         return form_of(self.handle.get_tensor_meta(self.name), self.part)
-
-
-class Reporter:
-    """Reports to `progress` the bytes that have been read, in increasing order."""
-
-    def __init__(self, items: Iterable[Wanted], progress: Progress | None) -> None:
-        self._total, self._progress = sum(item.nbytes for item in items), progress
-        self._reported = 0
-
-    def while_loading(self) -> Progress | None:
-        """Returns the function that the load calls with its own byte counts, or None."""
-        return None if self._progress is None else self._report
-
-    def _report(self, done: int, _: int) -> None:
-        # The call with all bytes is left to finish().
-        if self._progress is not None and self._reported < done < self._total:
-            self._reported = done
-            self._progress(done, self._total)
-
-    def finish(self) -> None:
-        if self._progress is not None:
-            self._progress(self._total, self._total)
 
 
 @contextmanager

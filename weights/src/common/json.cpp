@@ -12,7 +12,7 @@
 #include <sstream>
 #endif
 
-#include "base/rapidjson.hpp"
+#include "base/json_document.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "common/fail.hpp"
@@ -64,13 +64,12 @@ std::optional<double> double_of(std::string_view text) {
   return value;
 }
 
-/// Handler of RapidJSON's events. A method that returns false stops the reader; code() and error()
-/// then describe the fault.
+/// Handles the events of read_json_document(). A method that returns false stops the reader; code()
+/// and error() then describe the fault.
 class Builder {
  public:
-  Builder(Duplicates duplicates, const Limits& limits, std::size_t text_nbytes)
+  Builder(Duplicates duplicates, std::size_t text_nbytes)
       : duplicates_(duplicates),
-        max_depth_(limits.json_depth),
         text_nbytes_(text_nbytes),
         max_nbytes_(kValuesTimes * text_nbytes + kValuesSpare) {}
 
@@ -78,33 +77,39 @@ class Builder {
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
   Json take() { return std::move(root_); }
 
-  bool Null() { return add(Json()); }
-  bool Bool(bool value) { return add(Json(value)); }
-  bool RawNumber(const char* text, rapidjson::SizeType size, bool) {
-    return add_number({text, size});
+  bool value(JsonKind kind, std::string_view text) {
+    switch (kind) {
+      case JsonKind::kNull:
+        return add(Json());
+      case JsonKind::kBool:
+        return add(Json(text == "true"));
+      case JsonKind::kNumber:
+        return add_number(text);
+      default:
+        return check_text(text) && charge(kStringHead + text.size()) &&
+               add(Json(std::string(text)));
+    }
   }
-  // Never called: numbers come as text. RapidJSON's own conversion to double counts leading zeros
-  // as digits.
-  bool Int(int) { return false; }
-  bool Uint(unsigned) { return false; }
-  bool Int64(std::int64_t) { return false; }
-  bool Uint64(std::uint64_t) { return false; }
-  bool Double(double) { return false; }
-  bool String(const char* text, rapidjson::SizeType size, bool) {
-    return charge(kStringHead + size) && add(Json(std::string(text, size)));
-  }
-  bool Key(const char* text, rapidjson::SizeType size, bool) {
-    if (!charge(kStringHead + size + kRoom * (sizeof(Json::Member) - sizeof(Json)))) return false;
-    key_.assign(text, size);
+  bool key(std::string_view text) {
+    if (!check_text(text)) return false;
+    if (!charge(kStringHead + text.size() + kRoom * (sizeof(Json::Member) - sizeof(Json)))) {
+      return false;
+    }
+    key_ = text;
     return true;
   }
-  bool StartObject() { return open(Json(Json::Object())); }
-  bool StartArray() { return open(Json(Json::Array())); }
-  bool EndArray(rapidjson::SizeType) {
-    open_.pop_back();
+  bool open(JsonKind kind) {
+    if (!charge(kRoom * sizeof(Json))) return false;
+    // The pointers stay valid: growing a container moves its finished elements only, and all open
+    // values are ancestors of the new one.
+    open_.push_back(place(kind == JsonKind::kObject ? Json(Json::Object()) : Json(Json::Array())));
     return true;
   }
-  bool EndObject(rapidjson::SizeType) {
+  bool close(JsonKind kind) {
+    if (kind == JsonKind::kArray) {
+      open_.pop_back();
+      return true;
+    }
     const Json::Object& object = open_.back()->object();
     open_.pop_back();
     if (duplicates_ == Duplicates::last_counts) return true;
@@ -122,6 +127,9 @@ class Builder {
     code_ = code;
     error_ = std::move(error);
     return false;
+  }
+  bool check_text(std::string_view text) {
+    return !find_invalid_utf8(text) || stop(Errc::json, "a string holds half of a surrogate pair");
   }
   /// Counts memory before it is allocated.
   bool charge(std::uint64_t nbytes) {
@@ -157,19 +165,7 @@ class Builder {
     place(std::move(value));
     return true;
   }
-  bool open(Json value) {
-    if (open_.size() >= max_depth_) {
-      return stop(Errc::limit, "nested deeper than " + std::to_string(max_depth_) + " levels");
-    }
-    if (!charge(kRoom * sizeof(Json))) return false;
-    // The pointers stay valid: growing a container moves its finished elements only, and all open
-    // values are ancestors of the new one.
-    open_.push_back(place(std::move(value)));
-    return true;
-  }
-
   Duplicates duplicates_;
-  std::size_t max_depth_;
   Json root_;
   std::vector<Json*> open_;
   std::string key_;
@@ -215,24 +211,17 @@ std::string_view Json::kind() const noexcept {
 
 Json parse_json(std::string_view text, const std::filesystem::path& path, Duplicates duplicates,
                 const Limits& limits) {
-  if (const auto bad = find_invalid_utf8(text)) {
-    fail(Errc::json, path, {}, "not UTF-8" + hint_of(text), bad->offset);
-  }
-  rapidjson::MemoryStream stream(text.data(), text.size());
-  Builder builder(duplicates, limits, text.size());
-  rapidjson::Reader reader;
-  // Iterative: a deep document must not overflow the stack.
-  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNanAndInfFlag |
-                              rapidjson::kParseValidateEncodingFlag |
-                              rapidjson::kParseNumbersAsStringsFlag;
-  const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, builder);
-  if (result.IsError()) {
-    const bool ours = result.Code() == rapidjson::kParseErrorTermination;
-    fail(builder.code(), path, {},
-         ours ? builder.error()
-              : std::string("not JSON: ") + rapidjson::GetParseError_En(result.Code()) +
-                    hint_of(text),
-         result.Offset());
+  Builder builder(duplicates, text.size());
+  const JsonRules rules{.allows_nan = true, .max_depth = limits.json_depth};
+  if (const auto fault = read_json_document(text, rules, builder)) {
+    switch (fault->kind) {
+      case JsonFault::Kind::kRefused:
+        fail(builder.code(), path, {}, builder.error(), fault->offset);
+      case JsonFault::Kind::kDepth:
+        fail(Errc::limit, path, {}, fault->why, fault->offset);
+      case JsonFault::Kind::kSyntax:
+        fail(Errc::json, path, {}, "not JSON: " + fault->why + hint_of(text), fault->offset);
+    }
   }
   return builder.take();
 }

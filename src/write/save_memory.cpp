@@ -1,41 +1,32 @@
-#include "staging_arena.hpp"
+#include "write/save_memory.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
-namespace safetensors::python {
+#include "base/per_process.hpp"
+
+namespace safetensors {
 namespace {
 
-// Never destroyed: threads may use it until the process ends.
-constinit std::atomic<StagingArena*> current_arena{nullptr};
+constinit PerProcess<SaveMemory> memories;
 
 }  // namespace
 
-StagingArena& StagingArena::get() {
-  StagingArena* found = current_arena.load();
-  if (found != nullptr) return *found;
-  auto* const fresh = new StagingArena;
-  if (current_arena.compare_exchange_strong(found, fresh)) return *fresh;
-  delete fresh;  // another thread was faster
-  return *found;
-}
+SaveMemory& SaveMemory::get() { return memories.get(); }
 
-void StagingArena::renew() { current_arena = nullptr; }
-
-std::uint64_t StagingArena::default_budget() {
+std::uint64_t SaveMemory::default_budget() {
   const std::uint64_t available = memory_available();
   const std::lock_guard lock(mutex);
   return available / 4 + (used_ + idle_.size()) * kChunkSize / 4;
 }
 
-std::size_t StagingArena::allowed(std::uint64_t budget) const noexcept {
+std::size_t SaveMemory::allowed(std::uint64_t budget) const noexcept {
   const auto count = static_cast<std::size_t>(budget / kChunkSize);
   if (used_ == 0) return std::max<std::size_t>(count, 1);
   return count > used_ ? count - used_ : 0;
 }
 
-Buffer StagingArena::take() {
+Buffer SaveMemory::take() {
   {
     const std::lock_guard lock(mutex);
     ++used_;
@@ -54,23 +45,23 @@ Buffer StagingArena::take() {
   }
 }
 
-void StagingArena::give_back(Buffer chunk) {
+void SaveMemory::give_back(Buffer chunk) {
   const std::lock_guard lock(mutex);
   --used_;
   idle_.push_back(std::move(chunk));
   changed.notify_all();
 }
 
-std::size_t StagingArena::release() {
+std::size_t SaveMemory::release() {
   std::vector<Buffer> freed;
   const std::lock_guard lock(mutex);
   freed.swap(idle_);
   return freed.size() * kChunkSize;
 }
 
-std::pair<std::size_t, std::size_t> StagingArena::state() {
+SaveMemoryUse SaveMemory::use() {
   const std::lock_guard lock(mutex);
-  return {used_ * kChunkSize, idle_.size() * kChunkSize};
+  return {.used_nbytes = used_ * kChunkSize, .kept_nbytes = idle_.size() * kChunkSize};
 }
 
-}  // namespace safetensors::python
+}  // namespace safetensors

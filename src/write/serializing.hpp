@@ -1,0 +1,18 @@
+// The prefix of upstream's texts in errors of saves.
+#pragma once
+
+#include "safetensors/error.hpp"
+
+namespace safetensors {
+
+/// Runs `work` and adds the prefix to its errors.
+template <typename Work>
+auto serializing(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw error.with_context("Error while serializing: ");
+  }
+}
+
+}  // namespace safetensors
