@@ -64,15 +64,10 @@ struct Rule {
 
 // The weight layer is a house of its own. Of the core it includes the public headers, these
 // helpers, and what its bindings share with the core's.
-const std::vector<std::string> kBaseForWeights = {"base/checked.hpp",
-                                                  "base/display_path.hpp",
-                                                  "base/little_endian.hpp",
-                                                  "base/name_hash.hpp",
-                                                  "base/name_suggestions.hpp",
-                                                  "base/per_process.hpp",
-                                                  "base/rapidjson.hpp",
-                                                  "base/text.hpp",
-                                                  "base/utf8.hpp"};
+const std::vector<std::string> kBaseForWeights = {
+    "base/checked.hpp",       "base/display_path.hpp", "base/json_document.hpp",
+    "base/little_endian.hpp", "base/name_hash.hpp",    "base/name_suggestions.hpp",
+    "base/per_process.hpp",   "base/text.hpp"};
 const std::vector<std::string> kBindingsForWeights = {"error_classes.hpp", "fast_def.hpp",
                                                       "gil.hpp", "open_hook.hpp", "python.hpp"};
 
@@ -185,10 +180,9 @@ std::vector<Rule> rules_of_core() {
        }},
       {"src/write/",
        [](const Include& i) {
-         return i.is_ours
-                    ? begins(i.name, {"base/", "check/", "format/", "io/", "open/", "safetensors/",
-                                      "write/"})
-                    : is_std(i.name);
+         return i.is_ours ? begins(i.name, {"base/", "check/", "format/", "io/", "open/",
+                                            "safetensors/", "write/"})
+                          : is_std(i.name);
        }},
       {"src/",
        [](const Include& i) {
