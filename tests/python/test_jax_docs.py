@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -12,29 +9,15 @@ import numpy as np
 import pytest
 
 from safetensors.numpy import save_file
+from support.pages import Page, run_alone
 
-PAGE = Path(__file__).parents[2] / "docs" / "jax.md"
-
-
-def program_with(text: str) -> str:
-    """Returns the program of the page that contains the text."""
-    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (found,) = (program for program in programs if text in program)
-    return str(found)
+PAGE = Page("docs/jax.md")
 
 
 def test_the_program_runs(tmp_path: Path) -> None:
     """As it is, in a fresh interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program_with("save_file(model")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    shapes, product = done.stdout.splitlines()
+    output = run_alone(PAGE.program("save_file(model"), tmp_path, launcher=("-W", "ignore"))
+    shapes, product = output.splitlines()
     assert "(None, 'model')" in shapes
     assert shapes.count("(512, 256)") == 8
     assert product == "(2, 1024)"
@@ -50,5 +33,5 @@ def test_the_program_for_orbax_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     monkeypatch.chdir(tmp_path)
     scope = {"abstract_arrays": {"a": jax.ShapeDtypeStruct((6,), np.float32, sharding=sharding)}}
-    exec(compile(program_with("SafetensorsHandler"), PAGE, "exec"), scope)
+    PAGE.run(PAGE.program("SafetensorsHandler"), scope)
     assert np.array_equal(scope["arrays"]["a"], array)

@@ -147,7 +147,9 @@ def test_tests_that_measure_time_are_marked():
             if not isinstance(each, ast.FunctionDef) or not each.name.startswith("test_"):
                 continue
             marks = [ast.unparse(mark) for mark in each.decorator_list]
-            measures = re.search(r"\b(process_time|perf_counter)\(", ast.get_source_segment(text, each))
+            measures = re.search(
+                r"\b(process_time|perf_counter)\(", ast.get_source_segment(text, each)
+            )
             if measures and "pytest.mark.timed" not in marks:
                 found.append(f"{path.name}: {each.name}")
     assert found == []
