@@ -64,7 +64,6 @@ TESTS: dict[str, list[str]] = {
     "_regions.py": ["regions", "jax_reads"],
     "_remote/": ["remote_*", "hub_*", "range_server"],
     "_rules.py": ["plan", "load_plans", "load_files"],
-    "_safetensors_rust.py": ["surface", "pickles"],
     "_saving/": ["writer*", "save_*", "shard_writer", "recover", "split", "copy"],
     "_saving/companions.py": ["convert_companions", "cli_convert*"],
     "_saving/folder.py": ["own_files", "recover", "stale"],

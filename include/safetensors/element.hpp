@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -151,17 +152,21 @@ template <Element T>
   }
 }
 
-// These throw Error kInvalidArgument.
-[[noreturn]] SAFETENSORS_API void fail_type(const TensorInfo& info, std::string_view type);
+// These throw Error kInvalidArgument, which names the tensor, and its file unless that is null.
+using File = const std::filesystem::path*;
+[[noreturn]] SAFETENSORS_API void fail_type(const TensorInfo& info, std::string_view type,
+                                            File file);
 template <Element T>
-void check_type(const TensorInfo& info) {
-  if (!holds<T>(info.dtype)) fail_type(info, type_name<T>());
+void check_type(const TensorInfo& info, File file) {
+  if (!holds<T>(info.dtype)) fail_type(info, type_name<T>(), file);
 }
 SAFETENSORS_API void check_alignment(const TensorInfo& info, const void* bytes,
-                                     std::size_t alignment);
-SAFETENSORS_API void check_bools(const TensorInfo& info, std::span<const std::byte> bytes);
-SAFETENSORS_API void check_size(const TensorInfo& info, std::uint64_t nbytes, std::uint64_t room);
-[[noreturn]] SAFETENSORS_API void fail_byte_order(const TensorInfo& info);
+                                     std::size_t alignment, File file);
+SAFETENSORS_API void check_bools(const TensorInfo& info, std::span<const std::byte> bytes,
+                                 File file);
+SAFETENSORS_API void check_size(const TensorInfo& info, std::uint64_t nbytes, std::uint64_t room,
+                                File file);
+[[noreturn]] SAFETENSORS_API void fail_byte_order(const TensorInfo& info, File file);
 
 /// Converts `elements`, which hold bytes of a file, to this machine's values, in place.
 template <Element T, std::size_t kExtent>
@@ -182,7 +187,8 @@ void to_values(std::span<T, kExtent> elements) noexcept {
 
 }  // namespace detail
 
-/// Returns the elements in `bytes`, which belong to the tensor `info`, without a copy.
+/// Returns the elements in `bytes`, which belong to the tensor `info`, without a copy. Errors name
+/// `file` unless it is null.
 ///
 /// Throws: Error kInvalidArgument if
 ///   - T does not fit the tensor's dtype (see `holds`);
@@ -193,27 +199,28 @@ void to_values(std::span<T, kExtent> elements) noexcept {
 ///   copy_elements works in all cases but the first.
 /// Lifetime: the result is a view of `bytes`.
 template <Element T>
-[[nodiscard]] std::span<const T> elements(const TensorInfo& info,
-                                          std::span<const std::byte> bytes) {
-  detail::check_type<T>(info);
-  if constexpr (!detail::kInFileOrder<T>) detail::fail_byte_order(info);
-  detail::check_alignment(info, bytes.data(), alignof(T));
-  if constexpr (std::is_same_v<T, bool>) detail::check_bools(info, bytes);
+[[nodiscard]] std::span<const T> elements(const TensorInfo& info, std::span<const std::byte> bytes,
+                                          const std::filesystem::path* file = nullptr) {
+  detail::check_type<T>(info, file);
+  if constexpr (!detail::kInFileOrder<T>) detail::fail_byte_order(info, file);
+  detail::check_alignment(info, bytes.data(), alignof(T), file);
+  if constexpr (std::is_same_v<T, bool>) detail::check_bools(info, bytes, file);
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 template <Element T, Temporary Bytes>
 std::span<const T> elements(const TensorInfo&, Bytes&&) = delete;
 
 /// Copies the elements in `bytes`, aligned or not, in this machine's byte order. Every byte of a
-/// BOOL tensor that is not 0 is true.
+/// BOOL tensor that is not 0 is true. Errors name `file` unless it is null.
 ///
 /// Throws: Error kInvalidArgument if the element type of `to` does not fit the tensor's dtype, or
 ///   the number of elements differs.
 template <ElementRange Range>
-void copy_elements(const TensorInfo& info, std::span<const std::byte> bytes, Range&& to) {
+void copy_elements(const TensorInfo& info, std::span<const std::byte> bytes, Range&& to,
+                   const std::filesystem::path* file = nullptr) {
   const std::span values(to);
-  detail::check_type<typename decltype(values)::element_type>(info);
-  detail::check_size(info, bytes.size(), values.size_bytes());
+  detail::check_type<typename decltype(values)::element_type>(info, file);
+  detail::check_size(info, bytes.size(), values.size_bytes(), file);
   if (bytes.empty()) return;
   std::memcpy(values.data(), bytes.data(), bytes.size());
   detail::to_values(values);

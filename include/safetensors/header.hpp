@@ -78,6 +78,10 @@ class SAFETENSORS_API Header {
   [[nodiscard]] std::size_t size() const noexcept { return tensors_.size(); }
   /// Returns the entry with this name; nullptr if there is none.
   [[nodiscard]] const TensorInfo* find(std::string_view name) const noexcept;
+  /// Returns the tensor with this name.
+  ///
+  /// Throws: Error kTensorNotFound if there is none. The text suggests similar names.
+  [[nodiscard]] const TensorInfo& at(std::string_view name) const;
   /// Returns all entries sorted by name, in byte order.
   [[nodiscard]] std::vector<const TensorInfo*> sorted_by_name() const;
 

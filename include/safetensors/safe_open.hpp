@@ -195,7 +195,7 @@ class SAFETENSORS_API SafeOpen {
   void copy_to(std::string_view name, Range&& to, const Interrupt& interrupt = {}) const {
     const TensorInfo& info = at(name);
     const std::span values(to);
-    detail::check_type<typename decltype(values)::element_type>(info);
+    detail::check_type<typename decltype(values)::element_type>(info, &path());
     read(info, std::as_writable_bytes(values), interrupt);
     detail::to_values(values);
   }
@@ -205,7 +205,7 @@ class SAFETENSORS_API SafeOpen {
                      const Interrupt& interrupt = {}) const {
     const TensorInfo& info = at(name);
     const std::span values(to);
-    detail::check_type<typename decltype(values)::element_type>(info);
+    detail::check_type<typename decltype(values)::element_type>(info, &path());
     read(info, select_part(info, indices).runs, std::as_writable_bytes(values), interrupt);
     detail::to_values(values);
   }

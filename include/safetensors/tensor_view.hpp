@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -68,7 +69,7 @@ class SAFETENSORS_API TensorView {
   /// Lifetime: valid as long as bytes().
   template <Element T>
   [[nodiscard]] std::span<const T> data() const& {
-    return elements<T>(info(), bytes_);
+    return elements<T>(info(), bytes_, file_);
   }
   template <Element T>
   std::span<const T> data() const&& = delete;
@@ -79,7 +80,7 @@ class SAFETENSORS_API TensorView {
   ///   is not element_count().
   template <ElementRange Range>
   void copy_to(Range&& to) const {
-    copy_elements(info(), bytes_, to);
+    copy_elements(info(), bytes_, to, file_);
   }
 
   /// Returns the part that `indices` select as a view of the same memory; nothing if its bytes are
@@ -94,13 +95,14 @@ class SAFETENSORS_API TensorView {
   template <ElementRange Range>
   void copy_slice_to(Indices indices, Range&& to) const {
     const std::span values(to);
-    detail::check_type<typename decltype(values)::element_type>(info());
+    detail::check_type<typename decltype(values)::element_type>(info(), file_);
     copy_slice_bytes(indices, std::as_writable_bytes(values));
     detail::to_values(values);
   }
 
  private:
   friend class SafeOpen;
+  SAFETENSORS_API friend void to_float(const TensorView& tensor, std::span<float> to);
 
   [[nodiscard]] TensorInfo info() const noexcept { return {name, shape, 0, bytes_.size(), dtype}; }
   void copy_slice_bytes(Indices indices, std::span<std::byte> to) const;
@@ -109,6 +111,11 @@ class SAFETENSORS_API TensorView {
   std::span<std::byte> bytes_;
   std::shared_ptr<const void> keeps_names_;
   std::shared_ptr<const void> keeps_bytes_;
+  const std::filesystem::path* file_ = nullptr;  // for errors; keeps_names_ owns it
 };
+
+/// Converts the elements of a tensor to float: to_float() of its dtype and bytes, whose errors also
+/// name the tensor and its file.
+SAFETENSORS_API void to_float(const TensorView& tensor, std::span<float> to);
 
 }  // namespace safetensors

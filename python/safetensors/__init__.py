@@ -9,9 +9,9 @@ The modules `safetensors.torch`, `.numpy`, `.tensorflow`, `.flax`, `.mlx` and `.
 save whole files. This module imports no framework.
 """
 
-# The module that SafetensorError says that it is from: cloudpickle, of Ray, Dask and joblib, ships
-# a class as a copy unless its module is imported, and `except` does not catch a copy.
-from . import _safetensors_rust
+import sys
+
+from . import _core
 from ._core import (
     PrefetchLoader,
     PySafeSlice,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ._saving.writer import SafeWriter, safe_create
     from ._torch import transfer as _transfer  # noqa: F401
 
+    from . import _safetensors_rust  # made below  # isort: skip
+
 __all__ = [
     "IntegrityError",
     "PrefetchLoader",
@@ -67,6 +69,39 @@ __all__ = [
     "specs_of",
     "update_file",
 ]
+
+
+def _register_alias() -> None:
+    """Makes the module `_safetensors_rust`: the compiled one, under upstream's name.
+
+    SafetensorError says that it is from this module. cloudpickle, of Ray, Dask and joblib, ships a
+    class as a copy unless its module is in sys.modules, and `except` does not catch a copy. The
+    module has no file, because finding and reading one takes a tenth of the import.
+    """
+    name = f"{__name__}._safetensors_rust"
+    alias = type(sys)(name, "The compiled module, under upstream's name.")
+    names = [
+        "PrefetchLoader",
+        "PySafeSlice",
+        "SafetensorError",
+        "TensorMeta",
+        "TensorSpec",
+        "TensorStream",
+        "__version__",
+        "_safe_open_handle",
+        "deserialize",
+        "safe_open",
+        "serialize",
+        "serialize_file",
+    ]
+    vars(alias).update({each: getattr(_core, each) for each in names}, __all__=names)
+    alias.__file__ = _core.__file__
+    alias.__spec__ = type(__spec__)(name, None, origin=_core.__file__)
+    alias.__package__ = __name__
+    sys.modules[name] = globals()["_safetensors_rust"] = alias
+
+
+_register_alias()
 
 # Names and their modules, which are imported on first access to keep the import short.
 _LAZY = {

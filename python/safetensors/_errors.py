@@ -109,6 +109,17 @@ def failure_of(
     return error
 
 
+def while_loading(error: E, name: str, path: Path | None) -> E:
+    """Returns an error of the same class whose text and fields name the tensor and its file."""
+    return failure_of(
+        type(error),
+        getattr(error, "code", None) or "invalid_argument",
+        f"Error while loading tensor {name}: {error}",
+        path=path or None,
+        subject=name,
+    )
+
+
 def in_two_files(name: str, first: str, second: str) -> SafetensorError:
     """Returns the error for a tensor that two files of one model have."""
     text = f"Tensor {name!r} is in two files: {first} and {second}"

@@ -9,28 +9,27 @@ import numpy as np
 from ._core import TensorSpec
 from ._errors import failure, not_a_tensor
 
-_Convert = Callable[[np.ndarray, str], Any]
+_Convert = Callable[[np.ndarray, str, str], Any]
 
 
-def converter(name: str) -> _Convert:
+def converter(framework: str, path: str) -> _Convert:
     """Returns the function that converts an array of a file to a tensor of a framework.
 
-    The function takes the array and the format's dtype name, and returns a copy. For a dtype that
-    NumPy has only through ml_dtypes, MLX and Paddle get the bits. Paddle is imported here, any
-    other framework at the first call of the function.
+    The function takes the array, the format's dtype name and the tensor's name, and returns a copy.
+    For a dtype that NumPy has only through ml_dtypes, MLX and Paddle get the bits. Paddle is
+    imported here, any other framework at the first call of the function.
 
     Args:
-        name: "tensorflow", "flax", "mlx" or "paddle".
+        framework: "tensorflow", "flax", "mlx" or "paddle".
+        path: the file, for errors.
     """
-    if name == "paddle":
-        return _function_of(name)
-    function: _Convert | None = None
+    function = _function_of(framework) if framework == "paddle" else None
 
-    def convert(array: np.ndarray, code: str) -> Any:
+    def convert(array: np.ndarray, code: str, name: str) -> Any:
         nonlocal function
         if function is None:
-            function = _function_of(name)
-        return function(array, code)
+            function = _function_of(framework)
+        return function(array, code, name, path)
 
     return convert
 
@@ -72,14 +71,20 @@ def code_of(array: np.ndarray) -> str:
     return TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
 
 
-def refuse(code: str, framework: str) -> NoReturn:
-    """Raises the error for a dtype that the framework does not have."""
-    raise failure(
-        "unsupported_dtype", f"Dtype not understood: {code}: {framework} has no such type"
-    )
+def refuse(code: str, framework: str, name: str, path: str | None) -> NoReturn:
+    """Raises the error for a dtype that the framework does not have.
+
+    Args:
+        code: the format's name of the dtype.
+        framework: its name.
+        name: the tensor.
+        path: its file; None if it is in memory.
+    """
+    text = f"Dtype not understood: {code}: {framework} has no such type: tensor `{name}`"
+    raise failure("unsupported_dtype", text, path=path, subject=name)
 
 
-def _function_of(name: str) -> _Convert:
-    module = importlib.import_module(f"{__package__}.{name}")
-    function: _Convert = module._from_file
+def _function_of(framework: str) -> Callable[[np.ndarray, str, str, str], Any]:
+    module = importlib.import_module(f"{__package__}.{framework}")
+    function: Callable[[np.ndarray, str, str, str], Any] = module._from_file
     return function

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from . import _core
-from ._core import SafetensorError, _own_stem
+from ._core import SafetensorError, _own_stem, _own_stem_in
 from ._errors import failure
 from ._paths import visible
 from ._warn import warn
@@ -238,9 +238,7 @@ def _refuse_interrupted(
     for name in names:
         if not (name.startswith(".") and name.endswith(".save")):
             continue
-        from ._saving.folder import stem_of  # imports what not all systems have
-
-        stem = stem_of(name, "save")
+        stem = _own_stem_in(name, "save")
         if stem is None or (choice.name and stem != _own_stem(choice.name)):
             continue
         if model is not None and _has_index(stem, names):

@@ -96,24 +96,24 @@ def load_file(
 
 
 def _np2jnp(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, Array]:
-    return {name: _from_numpy(array) for name, array in numpy_dict.items()}
+    return {name: _from_numpy(array, name) for name, array in numpy_dict.items()}
 
 
 def _jnp2np(jnp_dict: Dict[str, Array]) -> Dict[str, np.ndarray]:
     return arrays_of(jnp_dict, np.asarray, "jax.Array")
 
 
-def _from_file(array: np.ndarray, _code: str) -> Any:
-    return _from_numpy(array)
+def _from_file(array: np.ndarray, _code: str, name: str, path: str) -> Any:
+    return _from_numpy(array, name, path)
 
 
-def _from_numpy(array: np.ndarray) -> Any:
+def _from_numpy(array: np.ndarray, name: str, path: Optional[str] = None) -> Any:
     _warn_of_wrapped(array)
     try:
         return jnp.array(array)  # copies, where device_put may keep a view of the file's pages
     except TypeError:
         if is_from_ml_dtypes(array):
-            refuse(code_of(array), "JAX")
+            refuse(code_of(array), "JAX", name, path)
         raise
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from . import _core
 from ._core import SafetensorError, safe_open
-from ._errors import failure
+from ._errors import failure, while_loading
 from ._model_folder import choice_of
 from ._progress import Report
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
@@ -222,7 +222,7 @@ def _open(
         try:
             arrays.append(_Array(name, handle, parts[name], placed[name]))
         except (SafetensorError, IndexError, TypeError, ValueError) as error:
-            raise type(error)(f"Error while loading tensor {name}: {error}") from error
+            raise while_loading(error, name, _core._file_of(handle)) from error
     return arrays
 
 

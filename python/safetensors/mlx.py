@@ -65,10 +65,10 @@ def load(data: Buffer) -> Dict[str, mx.array]:
     result = {}
     for name, entry in deserialize(data):
         code = entry["dtype"]
-        _check(code)
+        _check(code, name)
         carrier = _CARRIERS.get(code) or _getdtype(code)
         array = np.frombuffer(entry["data"], dtype=carrier).reshape(entry["shape"])
-        result[name] = _from_file(array, code)
+        result[name] = _from_file(array, code, name)
     return result
 
 
@@ -104,30 +104,30 @@ def load_file(
         return f.get_tensors()
 
 
-def _check(code: str) -> None:
-    """Raises for a type of files that MLX does not have."""
+def _check(code: str, name: str, path: Optional[str] = None) -> None:
+    """Raises for a tensor of a type of files that MLX does not have."""
     if code not in _CARRIERS and code not in _TYPES:
-        refuse(code, "MLX")
+        refuse(code, "MLX", name, path)
 
 
 def _np2mx(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, mx.array]:
-    return {name: _from_numpy(array) for name, array in numpy_dict.items()}
+    return {name: _from_numpy(array, name) for name, array in numpy_dict.items()}
 
 
 def _mx2np(mx_dict: Dict[str, mx.array]) -> Dict[str, np.ndarray]:
     return arrays_of(mx_dict, of_mlx, "mlx.core.array")
 
 
-def _from_numpy(array: np.ndarray) -> mx.array:
+def _from_numpy(array: np.ndarray, name: str) -> mx.array:
     if not is_from_ml_dtypes(array):
         return _copy(array)
     code = code_of(array)
-    return _from_file(array.view(_CARRIERS.get(code, array.dtype)), code)
+    return _from_file(array.view(_CARRIERS.get(code, array.dtype)), code, name)
 
 
-def _from_file(array: np.ndarray, code: str) -> mx.array:
+def _from_file(array: np.ndarray, code: str, name: str, path: Optional[str] = None) -> mx.array:
     """Copies an array; for a dtype that MLX or NumPy lacks, `array` holds the bits."""
-    _check(code)
+    _check(code, name, path)
     copy = _copy(array)
     return copy.view(mx.bfloat16) if code == "BF16" else copy
 

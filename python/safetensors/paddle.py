@@ -151,7 +151,7 @@ def _np2paddle(numpy_dict: Dict[str, np.ndarray], device: str = "cpu") -> Dict[s
     result = {}
     for name, array in numpy_dict.items():
         code = "BF16" if array.dtype == np.uint16 else code_of(array)
-        result[name] = _to_device(_copy(array, code), device)
+        result[name] = _to_device(_copy(array, code, name), device)
     return result
 
 
@@ -172,21 +172,21 @@ def _view2paddle(
     for name, entry in safeview:
         code = entry["dtype"]
         if code not in _TYPES:
-            refuse(code, "Paddle")
+            refuse(code, "Paddle", name, None)
         carrier = _CARRIERS.get(code) or NPDTYPES[_TYPES[code]]
         array = np.frombuffer(entry["data"], dtype=carrier).reshape(entry["shape"])
-        result[name] = _to_device(_copy(array, code), device)
+        result[name] = _to_device(_copy(array, code, name), device)
     return result
 
 
-def _from_file(array: np.ndarray, code: str) -> paddle.Tensor:
-    return _copy(array, code)
+def _from_file(array: np.ndarray, code: str, name: str, path: str) -> paddle.Tensor:
+    return _copy(array, code, name, path)
 
 
-def _copy(array: np.ndarray, code: str) -> paddle.Tensor:
+def _copy(array: np.ndarray, code: str, name: str, path: Optional[str] = None) -> paddle.Tensor:
     """Copies an array to a tensor; for a dtype that NumPy lacks, `array` holds the bits."""
     if code not in _TYPES:
-        refuse(code, "Paddle")
+        refuse(code, "Paddle", name, path)
     if code in _CARRIERS:
         return paddle.to_tensor(array.view(_CARRIERS[code])).view(_TYPES[code])
     if code in ("U32", "U64"):

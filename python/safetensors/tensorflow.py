@@ -90,7 +90,7 @@ def load_file(
 
 
 def _np2tf(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, tf.Tensor]:
-    return {name: _from_numpy(array) for name, array in numpy_dict.items()}
+    return {name: _from_numpy(array, name) for name, array in numpy_dict.items()}
 
 
 def _tf2np(tf_dict: Dict[str, tf.Tensor]) -> Dict[str, np.ndarray]:
@@ -98,14 +98,14 @@ def _tf2np(tf_dict: Dict[str, tf.Tensor]) -> Dict[str, np.ndarray]:
     return arrays_of(tf_dict, lambda tensor: np.asarray(tensor.numpy()), "tensorflow.Tensor")
 
 
-def _from_file(array: np.ndarray, _code: str) -> Any:
-    return _from_numpy(array)
+def _from_file(array: np.ndarray, _code: str, name: str, path: str) -> Any:
+    return _from_numpy(array, name, path)
 
 
-def _from_numpy(array: np.ndarray) -> Any:
+def _from_numpy(array: np.ndarray, name: str, path: Optional[str] = None) -> Any:
     try:
         return tf.convert_to_tensor(array)
     except (TypeError, ValueError):
         if is_from_ml_dtypes(array):
-            refuse(code_of(array), "TensorFlow")
+            refuse(code_of(array), "TensorFlow", name, path)
         raise

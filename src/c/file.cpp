@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/name_suggestions.hpp"
 #include "c/guard.hpp"
 #include "c/path.hpp"
 
@@ -262,15 +261,9 @@ std::int32_t safetensors_find(const safetensors_file* file, const char* name, st
     check_pointer(file, 1, "file");
     check_pointer(tensor, 1, "tensor");
     const std::string_view text = text_of(name, name_size, "name");
-    const TensorInfo* info = file->header().find(text);
-    if (info == nullptr) {
-      if (file->open_file()) (void)file->open_file()->at(text);  // its error names the file
-      fail(ErrorCode::kTensorNotFound,
-           "File does not contain tensor " + std::string(text) +
-               safetensors::name_suggestions(
-                   text, file->header().tensors() | std::views::transform(&TensorInfo::name)));
-    }
-    *tensor = tensor_of(*file, *info);
+    // The error of an open file names it.
+    *tensor =
+        tensor_of(*file, file->open_file() ? file->open_file()->at(text) : file->header().at(text));
   });
 }
 
@@ -318,7 +311,7 @@ std::int32_t safetensors_read(const safetensors_file* file, const safetensors_te
     check_pointer(file, 1, "file");
     const TensorInfo info = safetensors::c::bytes_of(*file, tensor);
     check_pointer(to, room, "to");
-    safetensors::detail::check_size(info, tensor->nbytes, room);
+    safetensors::detail::check_size(info, tensor->nbytes, room, &file->readable().path());
     file->readable().read(info, {static_cast<std::byte*>(to), room});
   });
 }

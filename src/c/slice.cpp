@@ -88,7 +88,7 @@ std::int32_t safetensors_read_slice(const safetensors_file* file, const safetens
     const TensorInfo& info = safetensors::c::entry_of(*file, tensor);
     const Part taken = part_of(*file, info, expression_of(indices, index_count));
     check_pointer(to, room, "to");
-    safetensors::detail::check_size(info, taken.runs.nbytes(), room);
+    safetensors::detail::check_size(info, taken.runs.nbytes(), room, &file->readable().path());
     file->readable().read(info, taken.runs, {static_cast<std::byte*>(to), room});
   });
 }

@@ -13,4 +13,9 @@ namespace safetensors {
   return code.empty() ? std::to_string(static_cast<unsigned>(dtype)) : std::string(code);
 }
 
+/// Returns the text of an error for a value that is no dtype.
+[[nodiscard]] inline std::string no_dtype_text(Dtype dtype) {
+  return "no dtype has the value " + std::to_string(static_cast<unsigned>(dtype));
+}
+
 }  // namespace safetensors

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <string>
 
 #include "base/little_endian.hpp"
+#include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/header_builder.hpp"
@@ -70,6 +72,14 @@ std::vector<const TensorInfo*> Header::sorted_by_name() const {
   for (const TensorInfo& info : tensors_) sorted.push_back(&info);
   format::sort_by_name(sorted);
   return sorted;
+}
+
+const TensorInfo& Header::at(std::string_view name) const {
+  if (const TensorInfo* const info = find(name)) return *info;
+  fail(ErrorCode::kTensorNotFound,
+       "File does not contain tensor " + std::string(name) +
+           name_suggestions(name, tensors() | std::views::transform(&TensorInfo::name)),
+       {.subject = std::string(name)});
 }
 
 std::optional<std::string_view> Header::find_metadata(std::string_view key) const noexcept {

@@ -9,6 +9,7 @@
 #include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
+#include "format/dtype_text.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/header.hpp"
 
@@ -88,9 +89,7 @@ std::uint64_t checked_nbytes(const TensorSpec& tensor) {
     fail(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8", context());
   }
   if (bit_size(tensor.dtype) == 0) {
-    fail(ErrorCode::kUnsupportedDtype,
-         "tensor" + named() + ": no dtype has the value " +
-             std::to_string(static_cast<unsigned>(tensor.dtype)),
+    fail(ErrorCode::kUnsupportedDtype, "tensor" + named() + ": " + no_dtype_text(tensor.dtype),
          context());
   }
   const auto nbits = checked_product(tensor.shape, bit_size(tensor.dtype));

@@ -7,6 +7,7 @@
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
+#include "format/dtype_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -305,10 +306,7 @@ Region shard(std::span<const std::uint64_t> shape, std::int64_t dim, std::uint64
 std::vector<ByteRuns> byte_runs(const Region& region, std::span<const std::uint64_t> shape,
                                 Dtype dtype, std::span<const std::uint64_t> to_strides) {
   const std::uint64_t bits = bit_size(dtype);
-  if (bits == 0) {
-    fail(ErrorCode::kUnsupportedDtype,
-         "no dtype has the value " + std::to_string(static_cast<unsigned>(dtype)));
-  }
+  if (bits == 0) fail(ErrorCode::kUnsupportedDtype, no_dtype_text(dtype));
   if (!to_strides.empty() && to_strides.size() != region.shape.size()) {
     fail(ErrorCode::kInvalidArgument, counted(to_strides.size(), "stride") +
                                           " for a result of shape " +

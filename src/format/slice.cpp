@@ -6,6 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
+#include "format/dtype_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -150,10 +151,7 @@ std::uint64_t nbytes_of(std::span<const ByteRuns> parts) noexcept {
 
 ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> shape, Dtype dtype) {
   const std::uint64_t bits = bit_size(dtype);
-  if (bits == 0) {
-    fail(ErrorCode::kUnsupportedDtype,
-         "no dtype has the value " + std::to_string(static_cast<unsigned>(dtype)));
-  }
+  if (bits == 0) fail(ErrorCode::kUnsupportedDtype, no_dtype_text(dtype));
   ByteRuns runs;
   const auto is_empty = [](const Selection::Axis& axis) { return axis.count == 0; };
   if (std::any_of(selection.axes.begin(), selection.axes.end(), is_empty)) return runs;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -51,6 +52,13 @@ std::uint64_t fnv1a(const Text& text) {
   return hash;
 }
 
+/// Returns whether a text is the digits of random() or stem_of().
+bool is_digits(OwnName::TextView text) noexcept {
+  return text.size() == kDigits && std::ranges::all_of(text, [](Unit c) {
+           return (c >= Unit{'0'} && c <= Unit{'9'}) || (c >= Unit{'a'} && c <= Unit{'f'});
+         });
+}
+
 bool is_name(const Text& text) {
   if (text.empty() || text.find(Unit{}) != Text::npos) return false;
   for (const char separator : kSeparators) {
@@ -83,6 +91,24 @@ OwnName::Text OwnName::stem_of(const Text& name) {
   return stem.native();
 }
 
+bool OwnName::is_shortened(TextView stem) noexcept {
+  if (stem.size() < 1 + kDigits) return false;
+  const TextView end = stem.substr(stem.size() - 1 - kDigits);
+  return end.front() == Unit{'~'} && is_digits(end.substr(1));
+}
+
+// The name is "." STEM "." RANDOM "." KIND.
+OwnName::TextView OwnName::stem_in(TextView text, std::string_view kind) noexcept {
+  const std::size_t rest = kDigits + kind.size() + 2;
+  if (text.size() < 2 + rest || text.front() != Unit{'.'}) return {};
+  const TextView end = text.substr(text.size() - rest);
+  const TextView random = end.substr(1, kDigits);
+  const TextView last = end.substr(1 + kDigits);
+  if (end.front() != Unit{'.'} || !is_digits(random) || last.front() != Unit{'.'}) return {};
+  if (!std::ranges::equal(last.substr(1), kind)) return {};
+  return text.substr(1, text.size() - 1 - rest);
+}
+
 OwnName OwnName::random(const Text& named, std::string_view kind) {
   std::random_device device;
   std::array<char, kDigits + 1> digits{};
@@ -109,7 +135,7 @@ std::filesystem::path folder_of(const std::filesystem::path& target) {
 }
 
 detail::OwnName temporary_name(const detail::OwnName& target) {
-  return detail::OwnName::random(target.text(), "tmp");
+  return detail::OwnName::random(target.text(), kTemporaryKind);
 }
 
 }  // namespace safetensors::io

@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "io/file_source.hpp"
 #include "io/io_policy.hpp"
@@ -223,10 +222,11 @@ const TensorInfo* SafeOpen::find(std::string_view name) const& noexcept {
 
 const TensorInfo& SafeOpen::at(std::string_view name) const& {
   if (const TensorInfo* info = find(name)) return *info;
-  fail(ErrorCode::kTensorNotFound,
-       "File does not contain tensor " + std::string(name) +
-           name_suggestions(name, header().tensors() | std::views::transform(&TensorInfo::name)),
-       {.path = path(), .subject = std::string(name)});
+  try {
+    return header().at(name);
+  } catch (const Error& error) {
+    throw error.with_context({}, path());
+  }
 }
 
 TensorView SafeOpen::get_tensor(std::string_view name) const { return get_tensor(at(name)); }
@@ -235,6 +235,7 @@ TensorView SafeOpen::get_tensor(const TensorInfo& info, const Interrupt& interru
   if (file_->is_in_memory()) {
     TensorView view(info.name, info.dtype, info.shape, file_->in_memory(info), file_,
                     file_->memory_owner());
+    view.file_ = &path();
     view.is_writable_ = file_->mapping() != nullptr;
     return view;
   }
@@ -242,7 +243,9 @@ TensorView SafeOpen::get_tensor(const TensorInfo& info, const Interrupt& interru
   auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
   read(info, buffer->bytes(), interrupt);
   const std::span<std::byte> bytes = buffer->bytes();
-  return {info.name, info.dtype, info.shape, bytes, file_, std::move(buffer)};
+  TensorView view(info.name, info.dtype, info.shape, bytes, file_, std::move(buffer));
+  view.file_ = &path();
+  return view;
 }
 
 std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const {
@@ -260,6 +263,7 @@ std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const 
     const std::span<std::byte> bytes = buffer->bytes();
     pieces.push_back({file_->position(info), bytes});
     views.emplace_back(info.name, info.dtype, info.shape, bytes, file_, std::move(buffer));
+    views.back().file_ = &path();
   }
   read_all(file_->source(), pieces, interrupt);
   return views;
@@ -292,13 +296,16 @@ TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
                     file_->in_memory(info).subspan(static_cast<std::size_t>(runs.first),
                                                    static_cast<std::size_t>(runs.run_nbytes)),
                     std::move(kept), file_->memory_owner());
+    view.file_ = &path();
     view.is_writable_ = file_->mapping() != nullptr;
     return view;
   }
   const auto kept = std::make_shared<const Kept>(Kept{
       file_, std::move(part.selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
   read(info, {&runs, 1}, kept->bytes.bytes(), interrupt);
-  return {info.name, info.dtype, kept->shape, kept->bytes.bytes(), kept, kept};
+  TensorView view(info.name, info.dtype, kept->shape, kept->bytes.bytes(), kept, kept);
+  view.file_ = &path();
+  return view;
 }
 
 Part SafeOpen::select_part(const TensorInfo& info, Indices indices) const {

@@ -1,8 +1,12 @@
 #include "safetensors/tensor_view.hpp"
 
+#include <filesystem>
+#include <string>
 #include <vector>
 
+#include "base/text.hpp"
 #include "open/strided_read.hpp"
+#include "safetensors/to_float.hpp"
 
 namespace safetensors {
 
@@ -22,14 +26,25 @@ std::optional<TensorView> TensorView::slice(Indices indices) const {
                                  static_cast<std::size_t>(runs.run_nbytes)),
                   std::move(kept), keeps_bytes_);
   view.is_writable_ = is_writable_;
+  view.file_ = file_;
   return view;
 }
 
 void TensorView::copy_slice_bytes(Indices indices, std::span<std::byte> to) const {
   const ByteRuns runs = select_part(info(), indices).runs;
-  detail::check_size(info(), runs.nbytes(), to.size());
+  detail::check_size(info(), runs.nbytes(), to.size(), file_);
   check_runs({&runs, 1}, nbytes(), to.size());
   copy_runs(bytes_, {&runs, 1}, to, {});
+}
+
+void to_float(const TensorView& tensor, std::span<float> to) {
+  try {
+    to_float(tensor.dtype, tensor.bytes(), to);
+  } catch (const Error& error) {
+    fail(error.code(), std::string(error.what()) + ": tensor `" + clipped(tensor.name) + "`",
+         {.path = tensor.file_ == nullptr ? std::filesystem::path() : *tensor.file_,
+          .subject = std::string(tensor.name)});
+  }
 }
 
 }  // namespace safetensors

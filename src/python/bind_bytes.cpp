@@ -78,7 +78,8 @@ std::vector<TensorView> copy_tensors(const SafeOpen& file) {
 /// dict.
 class TypeTable {
  public:
-  /// Raises KeyError for a type that is not in the dict, as upstream's look-up does.
+  /// Raises an error that is also KeyError for a type that is not in the dict, as upstream's
+  /// look-up does.
   TypeTable(const py::dict& types, std::span<const TensorInfo> tensors) {
     for (const TensorInfo& info : tensors) {
       const auto i = static_cast<std::size_t>(info.dtype);
@@ -86,8 +87,8 @@ class TypeTable {
       seen_[i] = true;
       const py::object key = to_unicode(name(info.dtype));
       auto found = py::reinterpret_steal<py::object>(PyObject_GetItem(types.ptr(), key.ptr()));
-      if (!found) throw py::error_already_set();
-      if (!torch_dtype(info.dtype).is(found)) unusual_[i] = std::move(found);
+      if (!found) fail_look_up(info);
+      if (!torch_dtype(info.dtype, {info.name}).is(found)) unusual_[i] = std::move(found);
     }
   }
 
@@ -98,6 +99,16 @@ class TypeTable {
   }
 
  private:
+  [[noreturn]] static void fail_look_up(const TensorInfo& info) {
+    if (PyErr_ExceptionMatches(PyExc_KeyError) == 0) throw py::error_already_set();
+    PyErr_Clear();
+    raise_both(PyExc_KeyError,
+               tensor_error(ErrorCode::kUnsupportedDtype,
+                            "Dtype not understood: " + std::string(name(info.dtype)) +
+                                ": torch has no such type",
+                            {info.name}));
+  }
+
   std::array<bool, kDtypeCount> seen_{};
   std::array<py::object, kDtypeCount> unusual_;
 };

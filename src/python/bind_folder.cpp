@@ -35,6 +35,13 @@ py::object own_stem(py::handle name) {
   return to_object(std::filesystem::path(detail::OwnName::stem_of(path_of(name, "name").native())));
 }
 
+py::object own_stem_in(py::handle name, py::handle kind) {
+  const std::filesystem::path path = path_of(name, "name");
+  const detail::OwnName::TextView stem =
+      detail::OwnName::stem_in(path.native(), text_of(kind, "kind"));
+  return stem.empty() ? py::object(py::none()) : to_object(std::filesystem::path(stem));
+}
+
 void register_all_systems(py::module_& module) {
   define(
       module, "_path_to_save",
@@ -44,6 +51,9 @@ void register_all_systems(py::module_& module) {
       module, "_own_stem", &own_stem, py::arg("name"),
       "_own_stem(name)\n--\n\n"
       "Returns what `.STEM.RANDOM.KIND` has of a name: all, or of a long one a part and a digest.");
+  define(module, "_own_stem_in", &own_stem_in, py::arg("name"), py::arg("kind"),
+         "_own_stem_in(name, kind)\n--\n\n"
+         "Returns STEM of a name `.STEM.RANDOM.KIND`; None for other names.");
   Class<OwnTarget>(module, "_OwnTarget");
   define(module, "_write_beside", &write_beside, py::arg("path"), py::arg("data"),
          py::arg("like") = py::none(), py::arg("fsync") = false, py::arg("is_wanted") = py::none(),

@@ -406,6 +406,10 @@ void register_open(py::module_& module) {
       module, "_data_begin",
       [](const Handle& opened) { return opened.file()->file().data_offset(); }, py::arg("handle"),
       "_data_begin(handle)\n--\n\nReturns the offset in the file from which `data_offsets` count.");
+  define(
+      module, "_file_of",
+      [](const Handle& opened) { return to_object(opened.file()->file().path()); },
+      py::arg("handle"), "_file_of(handle)\n--\n\nReturns the path or URL that errors name.");
   define(module, "_is_url", &is_url, py::arg("filename"),
          "_is_url(filename)\n--\n\n"
          "Returns whether it is a str that begins with a scheme and \"://\".");

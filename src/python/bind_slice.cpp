@@ -78,9 +78,7 @@ TensorMeta make_meta(py::handle dtype, py::handle shape, py::handle offsets) {
   std::vector<std::uint64_t> axes;
   for (const py::handle axis : shape) axes.push_back(py::cast<std::uint64_t>(axis));
   const auto [begin, end] = py::cast<std::pair<std::uint64_t, std::uint64_t>>(offsets);
-  const std::optional<Dtype> known = parse_dtype(text_of(dtype, "dtype"));
-  if (!known) throw py::value_error("no dtype of the format");
-  return {*known, std::move(axes), begin, end};
+  return {dtype_of_code(dtype), std::move(axes), begin, end};
 }
 
 PyMethodDef slice_methods[] = {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "errors.hpp"
 #include "fast_def.hpp"
 #include "register.hpp"
 
@@ -98,17 +97,13 @@ py::dict table() {
 }
 
 py::bytes to_float_bytes(py::handle dtype_name, py::handle data) {
-  const std::string_view text = text_of(dtype_name, "dtype");
-  const std::optional<Dtype> dtype = parse_dtype(text);
-  if (!dtype)
-    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
-                           "Dtype not understood: " + std::string(text));
+  const Dtype dtype = dtype_of_code(dtype_name);
   const BufferView elements(data, "data");
-  const std::size_t count = elements.bytes().size() * 8 / bit_size(*dtype);
+  const std::size_t count = elements.bytes().size() * 8 / bit_size(dtype);
   auto floats = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(count * sizeof(float))));
   if (!floats) throw py::error_already_set();
-  to_float(*dtype, elements.bytes(),
+  to_float(dtype, elements.bytes(),
            {reinterpret_cast<float*>(PyBytes_AS_STRING(floats.ptr())), count});
   return floats;
 }
@@ -125,6 +120,11 @@ Dtype dtype_of_code(py::handle name) {
                            "dtype " + std::string(text) + " is invalid");
   }
   return *dtype;
+}
+
+void fail_dtype(Dtype dtype, const std::string& why, const TensorOrigin& origin) {
+  throw tensor_error(ErrorCode::kUnsupportedDtype,
+                     "Dtype not understood: " + std::string(name(dtype)) + ": " + why, origin);
 }
 
 std::optional<Dtype> dtype_of_dlpack(DataType type) noexcept {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "dlpack.hpp"
+#include "errors.hpp"
 #include "python.hpp"
 
 namespace safetensors::python {
@@ -32,6 +34,10 @@ struct DtypeNames {
 /// Returns the type that torch or ml_dtypes has under this name. Raises SafetensorError for an
 /// unknown name.
 [[nodiscard]] Dtype dtype_of_name(std::string_view name);
+
+/// Throws Error kUnsupportedDtype, which names the tensor, its file and its type, and says why it
+/// cannot be returned.
+[[noreturn]] void fail_dtype(Dtype dtype, const std::string& why, const TensorOrigin& origin);
 
 /// Returns the type that files have under this name, a str. Raises SafetensorError for an unknown
 /// name.

@@ -183,6 +183,14 @@ void translate(std::exception_ptr thrown) {
 
 }  // namespace
 
+Error tensor_error(ErrorCode code, const std::string& text, const TensorOrigin& origin) {
+  const std::string tensor(origin.name);
+  return {
+      code,
+      text + ": tensor `" + tensor + "`",
+      {.path = origin.file == nullptr ? std::filesystem::path() : *origin.file, .subject = tensor}};
+}
+
 void raise_safetensor_error(ErrorCode code, std::string_view message, std::string_view subject) {
   raise_plain({code, std::string(message), {.subject = std::string(subject)}});
 }

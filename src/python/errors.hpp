@@ -1,9 +1,23 @@
 // Errors of the core as Python exceptions.
 #pragma once
 
+#include <filesystem>
+#include <string>
+#include <string_view>
+
 #include "python.hpp"
 
 namespace safetensors::python {
+
+/// What errors about a tensor name: it and, unless it is in memory only, its file. Refers to both.
+struct TensorOrigin {
+  std::string_view name;
+  const std::filesystem::path* file = nullptr;
+};
+
+/// Returns an error whose text ends with the names of the tensor and its file.
+[[nodiscard]] Error tensor_error(ErrorCode code, const std::string& text,
+                                 const TensorOrigin& origin);
 
 /// Raises SafetensorError. `subject` is the tensor or key at fault, if there is one.
 [[noreturn]] void raise_safetensor_error(ErrorCode code, std::string_view message,

@@ -77,7 +77,7 @@ py::object make_tensor(const py::object& empty, const Request& request, const Lo
     if (dim == nullptr) throw py::error_already_set();
     PyTuple_SET_ITEM(dims.ptr(), static_cast<Py_ssize_t>(axis), dim);
   }
-  const py::object dtype = torch_dtype(request.info->dtype);
+  const py::object dtype = find_torch_dtype(request.info->dtype);
   const std::array<PyObject*, 3> arguments = {dims.ptr(), dtype.ptr(), target.device.object.ptr()};
   auto tensor = py::reinterpret_steal<py::object>(
       PyObject_Vectorcall(empty.ptr(), arguments.data(), 1, names().options.ptr()));
@@ -142,17 +142,18 @@ PreparedLoad::PreparedLoad(std::span<const Request> requests, const LoadTarget& 
 Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info) {
   Request request;
   request.info = &info;
-  request.shape = torch_shape(info.dtype, info.shape);
+  const TensorOrigin origin = file->origin_of(info);
+  (void)torch_dtype(info.dtype, origin);  // raises if torch has no such type
+  request.shape = torch_shape(info.dtype, info.shape, origin);
   request.nbytes = info.nbytes();
   request.file = std::move(file);
-  (void)torch_dtype(info.dtype);  // raises if torch has no such type
   return request;
 }
 
 Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info,
                      std::vector<ByteRuns> runs, std::span<const std::uint64_t> shape) {
   Request request = make_request(std::move(file), info);
-  request.shape = torch_shape(info.dtype, shape);
+  request.shape = torch_shape(info.dtype, shape, request.file->origin_of(info));
   request.nbytes = nbytes_of(runs);
   request.runs = std::move(runs);
   return request;

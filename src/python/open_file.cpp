@@ -1,6 +1,5 @@
 #include "open_file.hpp"
 
-#include "errors.hpp"
 #include "gil.hpp"
 #include "open_hook.hpp"
 #include "python_source.hpp"
@@ -50,10 +49,12 @@ bool keeps_views(Framework framework) noexcept {
   return framework == Framework::kNumpy || framework == Framework::kTensorflow;
 }
 
-/// Returns the function that converts NumPy arrays, for frameworks that have no faster way.
-py::object converter_of(Framework framework) {
+/// Returns the function that converts NumPy arrays of a file, for frameworks that have no faster
+/// way.
+py::object converter_of(Framework framework, const std::filesystem::path& file) {
   if (framework == Framework::kTorch || framework == Framework::kNumpy) return {};
-  return py::module_::import("safetensors._frameworks").attr("converter")(name(framework));
+  const py::object make = py::module_::import("safetensors._frameworks").attr("converter");
+  return make(name(framework), to_object(file));
 }
 
 }  // namespace
@@ -99,7 +100,7 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
   if (framework_ != Framework::kTorch && is_mapped()) {
     memory_ = make_memory(file_.mapping(), file_.mapping()->bytes());
   }
-  converter_ = converter_of(framework_);
+  converter_ = converter_of(framework_, file_.path());
 }
 
 std::shared_ptr<const PythonSource> OpenFile::python_source() const {
@@ -137,26 +138,25 @@ std::vector<TensorView> OpenFile::views() const {
 }
 
 py::object OpenFile::to_array(const TensorView& view, py::object memory) const {
-  if (framework_ == Framework::kTorch) return to_torch(view);
+  if (framework_ == Framework::kTorch) return to_torch(view, &file_.path());
   const MlDtypesMode mode = ml_dtypes_mode_of(framework_);
   if (!has_array_type(view.dtype, mode)) {
-    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
-                           "Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
-                               ": " + words_of(framework_).title + " has no such type");
+    fail_dtype(view.dtype, std::string(words_of(framework_).title) + " has no such type",
+               {view.name, &file_.path()});
   }
   if (memory && keeps_views(framework_)) install_open_hook();
-  return to_numpy(view, std::move(memory), mode);
+  return to_numpy(view, &file_.path(), std::move(memory), mode);
 }
 
-py::object OpenFile::to_framework(py::object array, Dtype dtype) const {
+py::object OpenFile::to_framework(py::object array, Dtype dtype, std::string_view name) const {
   if (framework_ == Framework::kTorch) return move_to_device(std::move(array), device_);
   if (!converter_) return array;
-  py::object tensor = converter_(std::move(array), safetensors::name(dtype));
+  py::object tensor = converter_(std::move(array), to_str(dtype), to_unicode(name));
   return device_.kind == Kind::kCpu ? tensor : tensor.attr("to")(device_.object);
 }
 
 py::object OpenFile::to_framework(const TensorView& view) const {
-  return to_framework(to_array(view), view.dtype);
+  return to_framework(to_array(view), view.dtype, view.name);
 }
 
 py::object OpenFile::to_framework(const TensorInfo& info) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device_spec.hpp"
+#include "errors.hpp"
 #include "python.hpp"
 
 namespace safetensors::python {
@@ -28,6 +29,10 @@ class OpenFile {
   OpenFile(SafeOpen file, Framework framework, DeviceSpec device);
 
   [[nodiscard]] const SafeOpen& file() const noexcept { return file_; }
+  /// Returns what errors about a tensor of the file name.
+  [[nodiscard]] TensorOrigin origin_of(const TensorInfo& info) const noexcept {
+    return {info.name, &file_.path()};
+  }
   [[nodiscard]] Framework framework() const noexcept { return framework_; }
   [[nodiscard]] const DeviceSpec& device() const noexcept { return device_; }
   [[nodiscard]] bool is_mapped() const noexcept { return file_.backend() == Backend::kMmap; }
@@ -36,8 +41,8 @@ class OpenFile {
   [[nodiscard]] py::object to_framework(const TensorInfo& info) const;
   /// The same for a view, which was read or mapped before.
   [[nodiscard]] py::object to_framework(const TensorView& view) const;
-  /// The same for what to_array() returned for a tensor of type `dtype`, or for a part of that.
-  [[nodiscard]] py::object to_framework(py::object array, Dtype dtype) const;
+  /// The same for what to_array() returned for a tensor of this dtype and name, or a part of that.
+  [[nodiscard]] py::object to_framework(py::object array, Dtype dtype, std::string_view name) const;
   /// Returns the callback that reads of the file take: Ctrl-C interrupts them.
   [[nodiscard]] Interrupt interrupt() const;
   /// Returns the source if it is a PythonSource; nullptr for others.

@@ -194,20 +194,25 @@ py::object PrefetchLoader::deliver(std::size_t item) {
   return std::exchange(requests_[item].tensor, py::object());
 }
 
+void PrefetchLoader::fail_unplanned(std::string_view name) const {
+  const py::object suggestions = py::module_::import("safetensors._near_names").attr("suggestions");
+  const auto near = py::cast<std::string>(suggestions(to_unicode(name), names()));
+  const std::string tensor(name);
+  fail(ErrorCode::kTensorNotFound, tensor + " is not in the prefetch plan" + near,
+       {.path = requests_.empty() ? std::filesystem::path() : requests_[0].file->file().path(),
+        .subject = tensor});
+}
+
 py::object PrefetchLoader::take(py::handle name) {
   const std::string_view text = text_of(name, "name");
   std::shared_ptr<Load> load;
-  std::size_t item = 0;
   check_usable();
+  const auto found = by_name_.find(text);
+  if (found == by_name_.end()) fail_unplanned(text);
+  const std::size_t item = found->second;
   {
     const GilReleasingLock lock(mutex_);
     load = this->load();
-    const auto found = by_name_.find(text);
-    if (found == by_name_.end()) {
-      raise_safetensor_error(ErrorCode::kTensorNotFound,
-                             std::string(text) + " is not in the prefetch plan", text);
-    }
-    item = found->second;
     if (states_[item].is_taken) {
       raise_safetensor_error(
           ErrorCode::kInvalidArgument,

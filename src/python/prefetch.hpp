@@ -48,6 +48,8 @@ class PrefetchLoader {
   [[nodiscard]] std::shared_ptr<Load> own_load() const noexcept;
   /// Raises SafetensorError if own_load() is null.
   void check_usable() const;
+  /// Raises SafetensorError for a name that is not among the requests.
+  [[noreturn]] void fail_unplanned(std::string_view name) const;
   // The functions below require mutex_.
 
   /// Returns the load. Raises SafetensorError after close().

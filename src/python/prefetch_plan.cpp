@@ -84,16 +84,13 @@ Request rows_of(const std::shared_ptr<const OpenFile>& file, const TensorInfo& i
 }
 
 /// Raises upstream's error for a type that torch lacks.
-void check_dtype(const TensorInfo& info) {
-  try {
-    (void)torch_dtype(info.dtype);
-  } catch (py::error_already_set&) {
-    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
-                           "prefetch cannot hand out dtype " +
-                               std::string(safetensors::name(info.dtype)) + " of " +
-                               std::string(info.name) + ": torch has no such type",
-                           info.name);
-  }
+void check_dtype(const OpenFile& file, const TensorInfo& info) {
+  if (find_torch_dtype(info.dtype)) return;
+  const std::string tensor(info.name);
+  fail(ErrorCode::kUnsupportedDtype,
+       "prefetch cannot hand out dtype " + std::string(safetensors::name(info.dtype)) + " of " +
+           tensor + ": torch has no such type",
+       {.path = file.file().path(), .subject = tensor});
 }
 
 }  // namespace
@@ -103,7 +100,7 @@ std::vector<Request> requests_of_plan(const std::shared_ptr<const OpenFile>& fil
   std::vector<Request> requests;
   if (plan.is_none()) {
     for (const TensorInfo& info : file->file().header().tensors()) {
-      check_dtype(info);
+      check_dtype(*file, info);
       requests.push_back(make_request(file, info));
     }
   } else {
@@ -123,7 +120,7 @@ std::vector<Request> requests_of_plan(const std::shared_ptr<const OpenFile>& fil
                                    std::string(info.name),
                                info.name);
       }
-      check_dtype(info);
+      check_dtype(*file, info);
       requests.push_back(value.is_none() ? make_request(file, info)
                          : is_part       ? make_request(file, info.name, value)
                                          : rows_of(file, info, value));

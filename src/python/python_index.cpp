@@ -27,11 +27,10 @@ std::int64_t integer_of(py::handle item, std::size_t position, const TensorInfo&
   const long long value = PyLong_AsLongLong(number.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    const std::string tensor(info.name);
-    fail(ErrorCode::kIndexOutOfBounds,
-         "Unsupported slice index at position " + std::to_string(position) +
-             ": expected slice, int, or ellipsis: the int is too large: tensor `" + tensor + "`",
-         {.subject = tensor});
+    throw tensor_error(ErrorCode::kIndexOutOfBounds,
+                       "Unsupported slice index at position " + std::to_string(position) +
+                           ": expected slice, int, or ellipsis: the int is too large",
+                       {info.name});
   }
   return value;
 }
@@ -70,11 +69,11 @@ Index index_of(py::handle item, std::size_t position, const TensorInfo& info) {
   if (item.ptr() == Py_Ellipsis) return Index::ellipsis();
   if (PySlice_Check(item.ptr())) return slice_of(item, 0, false).index;
   if (is_integer(item)) return Index::at(integer_of(item, position, info));
-  fail(ErrorCode::kInvalidArgument,
-       "Unsupported slice index at position " + std::to_string(position) +
-           ": an index with lists holds integers and slices only, not " + type_name(item) +
-           ": tensor `" + std::string(info.name) + "`",
-       {.subject = std::string(info.name)});
+  throw tensor_error(ErrorCode::kInvalidArgument,
+                     "Unsupported slice index at position " + std::to_string(position) +
+                         ": an index with lists holds integers and slices only, not " +
+                         type_name(item),
+                     {info.name});
 }
 
 std::vector<IndexEntry> entries_of(py::handle index, const TensorInfo& info) {

@@ -54,12 +54,10 @@ py::object SliceHandle::index_whole(py::handle index) const {
     if (!error.matches(PyExc_IndexError)) throw;
     // Raises upstream's error if the index is one that upstream supports.
     (void)select_part(file_->file(), *info_, index, true);
-    const std::string tensor(info_->name);
-    raise_both(PyExc_IndexError,
-               Error(ErrorCode::kInvalidArgument,
-                     "Error during slicing: " + py::cast<std::string>(py::str(error.value())) +
-                         ": tensor `" + tensor + "`",
-                     {.path = file_->file().path(), .subject = tensor}));
+    raise_both(PyExc_IndexError, tensor_error(ErrorCode::kInvalidArgument,
+                                              "Error during slicing: " +
+                                                  py::cast<std::string>(py::str(error.value())),
+                                              file_->origin_of(*info_)));
   }
 }
 
@@ -96,7 +94,7 @@ py::object SliceHandle::load_part(std::vector<ByteRuns> runs, std::span<const st
 py::object SliceHandle::get_region(py::handle index) const {
   auto [region, runs] = select_region(file_->file(), *info_, index);
   if (const auto target = engine_target()) return load_part(std::move(runs), region.shape, *target);
-  return file_->to_framework(read_part(runs, region.shape), info_->dtype);
+  return file_->to_framework(read_part(runs, region.shape), info_->dtype, info_->name);
 }
 
 std::uint64_t SliceHandle::length(const char* what) const {
@@ -108,7 +106,8 @@ std::uint64_t SliceHandle::length(const char* what) const {
   }
   const bool is_packed = info_->dtype == Dtype::kF4 && file_->framework() == Framework::kTorch;
   if (!is_packed) return info_->shape[0];
-  return static_cast<std::uint64_t>(torch_shape(info_->dtype, info_->shape)[0]);
+  return static_cast<std::uint64_t>(
+      torch_shape(info_->dtype, info_->shape, file_->origin_of(*info_))[0]);
 }
 
 SliceHandle::Rows SliceHandle::rows_from(std::uint64_t begin) const {
@@ -132,7 +131,7 @@ py::object SliceHandle::row_of(const Rows& rows, std::uint64_t row) const {
   const py::object index = to_int(row - rows.begin);
   py::object item = is_torch ? get_item_of(rows.array, index) : index_numpy(rows.array, index);
   if (!rows.is_shared) item = item.attr(is_torch ? "clone" : "copy")();
-  return file_->to_framework(std::move(item), info_->dtype);
+  return file_->to_framework(std::move(item), info_->dtype, info_->name);
 }
 
 std::shared_ptr<const SliceHandle::Rows> SliceRows::rows_with(std::uint64_t row) {
@@ -171,16 +170,16 @@ py::object SliceHandle::get_item(py::handle given) const {
   const bool is_f4 = info_->dtype == Dtype::kF4;
   const auto target = is_f4 ? std::nullopt : engine_target();
   if (!target && (is_f4 || file_->is_mapped())) {
-    return file_->to_framework(index_whole(index), info_->dtype);
+    return file_->to_framework(index_whole(index), info_->dtype, info_->name);
   }
   const bool may_reverse = file_->framework() != Framework::kTorch;  // torch rejects negative steps
   auto selected = select_part(file_->file(), *info_, index, may_reverse);
-  if (!selected) return file_->to_framework(index_whole(index), info_->dtype);
+  if (!selected) return file_->to_framework(index_whole(index), info_->dtype, info_->name);
   auto& [selection, runs] = selected->part;
   if (target) return load_part({std::move(runs)}, selection.shape, *target);
   py::object array = read_part({&runs, 1}, selection.shape);
   if (selected->any_reversed) array = reverse_axes(array, selected->reversed);
-  return file_->to_framework(std::move(array), info_->dtype);
+  return file_->to_framework(std::move(array), info_->dtype, info_->name);
 }
 
 }  // namespace safetensors::python

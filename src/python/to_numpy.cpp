@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 
-#include "dtypes.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "lazy_value.hpp"
@@ -43,10 +42,11 @@ class DtypeTable {
   }
 
   /// Returns a borrowed reference, which stays valid: the table is never destroyed.
-  py::handle get(Dtype dtype) {
+  /// Raises SafetensorError, which names the tensor, if there is no such type.
+  py::handle get(Dtype dtype, const TensorOrigin& origin = {}) {
     std::atomic<PyObject*>& slot = slots_[static_cast<std::size_t>(dtype)];
     if (PyObject* const made = slot.load(std::memory_order_acquire)) return made;
-    py::object made = make(dtype);
+    py::object made = make(dtype, origin);
     PyObject* before = nullptr;
     if (slot.compare_exchange_strong(before, made.ptr())) return made.release();
     return before;  // another thread stored its own first
@@ -61,23 +61,18 @@ class DtypeTable {
   }
 
  private:
-  static py::object make(Dtype dtype) {
+  static py::object make(Dtype dtype, const TensorOrigin& origin) {
     if (const char* const code = names_of(dtype).numpy) return py::dtype(std::string(code));
     const char* const name_there = names_of(dtype).ml_dtypes;
-    if (name_there == nullptr) {
-      raise_safetensor_error(
-          ErrorCode::kUnsupportedDtype,
-          "Dtype not understood: " + std::string(name(dtype)) + ": NumPy has no such type");
-    }
+    if (name_there == nullptr) fail_dtype(dtype, "NumPy has no such type", origin);
     try {
       return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name_there));
     } catch (py::error_already_set& error) {
       if (!error.matches(PyExc_ImportError) && !error.matches(PyExc_AttributeError)) throw;
-      raise_safetensor_error(
-          ErrorCode::kUnsupportedDtype,
-          "Dtype not understood: " + std::string(name(dtype)) +
-              ": NumPy has no such type of its own: install a recent ml_dtypes (pip "
-              "install ml_dtypes)");
+      fail_dtype(dtype,
+                 "NumPy has no such type of its own: install a recent ml_dtypes (pip install "
+                 "ml_dtypes)",
+                 origin);
     }
   }
 
@@ -127,9 +122,10 @@ bool has_array_type(Dtype dtype, MlDtypesMode mode) noexcept {
   return names_of(dtype).numpy != nullptr || names_of(dtype).ml_dtypes != nullptr;
 }
 
-py::object to_numpy(const TensorView& view, py::object memory, MlDtypesMode mode) {
-  const auto dtype = py::reinterpret_borrow<py::dtype>(
-      dtypes().get(mode == MlDtypesMode::kBits ? bits_of(view.dtype) : view.dtype));
+py::object to_numpy(const TensorView& view, const std::filesystem::path* file, py::object memory,
+                    MlDtypesMode mode) {
+  const auto dtype = py::reinterpret_borrow<py::dtype>(dtypes().get(
+      mode == MlDtypesMode::kBits ? bits_of(view.dtype) : view.dtype, {view.name, file}));
   std::vector<py::ssize_t> shape(view.shape.begin(), view.shape.end());
   if (view.dtype == Dtype::kF4) return unpack_f4(view, shape);
   if (!memory) memory = make_memory(view.owner(), view.writable_bytes());

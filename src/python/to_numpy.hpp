@@ -1,6 +1,7 @@
 // NumPy arrays over tensors, without a copy. All functions require the GIL.
 #pragma once
 
+#include "dtypes.hpp"
 #include "python.hpp"
 
 namespace safetensors::python {
@@ -17,8 +18,11 @@ enum class MlDtypesMode : std::uint8_t {
 
 /// Returns an array over the view's bytes. `memory`, made by make_memory(), owns them; without it,
 /// one is made. F4 is copied to one element a byte, because NumPy has no type of half a byte.
-/// Raises SafetensorError if NumPy, with ml_dtypes if that is installed, has no such type.
-[[nodiscard]] py::object to_numpy(const TensorView& view, py::object memory = {},
+/// `file` is the view's, if there is one, for errors. Raises SafetensorError if NumPy, with
+/// ml_dtypes if that is installed, has no such type.
+[[nodiscard]] py::object to_numpy(const TensorView& view,
+                                  const std::filesystem::path* file = nullptr,
+                                  py::object memory = {},
                                   MlDtypesMode mode = MlDtypesMode::kMlDtypes);
 /// Returns whether to_numpy() can represent the type, if ml_dtypes is installed.
 [[nodiscard]] bool has_array_type(Dtype dtype, MlDtypesMode mode) noexcept;

@@ -7,7 +7,6 @@
 #include <new>
 
 #include "dlpack.hpp"
-#include "dtypes.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "lazy_value.hpp"
@@ -169,7 +168,7 @@ py::object import_as_bytes(std::span<std::byte> bytes, std::span<const std::int6
   py::object tensor =
       import_by_capsule(bytes, {&nbytes, 1}, {dlpack::kUInt, 8, 1}, std::move(owner));
   const WithoutModes without_modes;  // which DLPack's import takes no notice of
-  tensor = tensor.attr("view")(torch_dtype(dtype));
+  tensor = tensor.attr("view")(find_torch_dtype(dtype));
   py::tuple dims(shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);
   return tensor.attr("view")(dims);
@@ -232,25 +231,25 @@ void import_torch() { (void)torch(); }
 
 void use_torch_exchange(bool use) { may_use_exchange = use; }
 
-py::object torch_dtype(Dtype dtype) {
-  const py::object& object = torch().dtypes[static_cast<std::size_t>(dtype)];
-  if (!object) {
-    raise_safetensor_error(
-        ErrorCode::kUnsupportedDtype,
-        "Dtype not understood: " + std::string(name(dtype)) + ": torch has no such type");
-  }
+py::object find_torch_dtype(Dtype dtype) { return torch().dtypes[static_cast<std::size_t>(dtype)]; }
+
+py::object torch_dtype(Dtype dtype, const TensorOrigin& origin) {
+  py::object object = find_torch_dtype(dtype);
+  if (!object) fail_dtype(dtype, "torch has no such type", origin);
   return object;
 }
 
-std::vector<std::int64_t> torch_shape(Dtype dtype, std::span<const std::uint64_t> shape) {
+std::vector<std::int64_t> torch_shape(Dtype dtype, std::span<const std::uint64_t> shape,
+                                      const TensorOrigin& origin) {
   std::vector<std::int64_t> result(shape.begin(), shape.end());
   if (dtype != Dtype::kF4) return result;
   if (result.empty() || result.back() % 2 != 0) {
     std::string text;
     for (const std::uint64_t dim : shape) text += (text.empty() ? "" : ", ") + std::to_string(dim);
-    raise_safetensor_error(
+    throw tensor_error(
         ErrorCode::kUnsupportedDtype,
-        "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got [" + text + "]");
+        "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got [" + text + "]",
+        origin);
   }
   result.back() /= 2;
   return result;
@@ -260,7 +259,6 @@ py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape, std::span<
                     std::shared_ptr<const void> owner) {
   const Torch& torch_state = torch();
   const dlpack::DataType type = names_of(dtype).dlpack;
-  if (!torch_state.dtypes[static_cast<std::size_t>(dtype)]) (void)torch_dtype(dtype);
   if (torch_state.exchange != nullptr && may_use_exchange.load(std::memory_order_relaxed)) {
     return import_by_exchange(*torch_state.exchange, bytes, shape, type, std::move(owner));
   }
@@ -272,18 +270,21 @@ py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape, std::span<
   }
 }
 
-py::object to_torch(const TensorView& stored) {
+py::object to_torch(const TensorView& stored, const std::filesystem::path* file) {
+  const TensorOrigin origin{stored.name, file};
+  (void)torch_dtype(stored.dtype, origin);  // raises if torch has no such type
   const TensorView view = in_native_order(stored);
-  return to_torch(view.dtype, torch_shape(view.dtype, view.shape), view.writable_bytes(),
+  return to_torch(view.dtype, torch_shape(view.dtype, view.shape, origin), view.writable_bytes(),
                   view.owner());
 }
 
 py::object to_torch_device(const SafeOpen& file, const TensorInfo& info, const DeviceSpec& device) {
-  const std::vector<std::int64_t> shape = torch_shape(info.dtype, info.shape);
+  const TensorOrigin origin{info.name, &file.path()};
+  const std::vector<std::int64_t> shape = torch_shape(info.dtype, info.shape, origin);
   py::tuple dims(shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);
   py::dict options;
-  options["dtype"] = torch_dtype(info.dtype);
+  options["dtype"] = torch_dtype(info.dtype, origin);
   options["device"] = device.kind == DeviceSpec::Kind::kMeta ? "meta" : "cpu";
   if (device.kind == DeviceSpec::Kind::kCuda) options["pin_memory"] = true;  // copies at full speed
   const py::object tensor = torch().module.attr("empty")(dims, **options);
@@ -321,7 +322,7 @@ std::optional<TorchBytes> bytes_of_torch(py::handle tensor) {
   }
   // torch exports types of fewer bits (uint1, int4) as whole bytes.
   if ((*dtype == Dtype::kU8 || *dtype == Dtype::kI8) &&
-      !py::object(tensor.attr("dtype")).is(torch_dtype(*dtype))) {
+      !py::object(tensor.attr("dtype")).is(find_torch_dtype(*dtype))) {
     return std::nullopt;
   }
   if (says_yes(torch_state.is_neg, tensor)) return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "dtypes.hpp"
 #include "open_file.hpp"
 #include "python.hpp"
 
@@ -14,19 +15,26 @@ void import_torch();
 
 /// Returns a CPU tensor over the view's bytes. Its storage is exactly these bytes.
 /// Lifetime: the tensor owns `view.owner()`, and so keeps the pages but not the file's handle.
-/// Raises SafetensorError if torch has no such type.
-[[nodiscard]] py::object to_torch(const TensorView& view);
+/// `file` is the view's, if there is one, for errors. Raises SafetensorError if torch has no such
+/// type.
+[[nodiscard]] py::object to_torch(const TensorView& view,
+                                  const std::filesystem::path* file = nullptr);
 /// The same over bytes in the machine's byte order. `shape` is torch's (see torch_shape).
+/// Requires: torch has the type.
 [[nodiscard]] py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape,
                                   std::span<std::byte> bytes, std::shared_ptr<const void> owner);
 
-/// Returns torch's dtype object. Raises SafetensorError if torch has no such type.
-[[nodiscard]] py::object torch_dtype(Dtype dtype);
+/// Returns torch's dtype object; an empty object if torch has no such type.
+[[nodiscard]] py::object find_torch_dtype(Dtype dtype);
+/// The same. Raises SafetensorError, which names the tensor, if torch has no such type.
+[[nodiscard]] py::object torch_dtype(Dtype dtype, const TensorOrigin& origin);
 
 /// Returns the shape that torch gives the tensor: that of the file, except for F4, of which torch
-/// counts pairs along the last axis. Raises SafetensorError if that axis is odd.
+/// counts pairs along the last axis. Raises SafetensorError, which names the tensor, if that axis
+/// is odd.
 [[nodiscard]] std::vector<std::int64_t> torch_shape(Dtype dtype,
-                                                    std::span<const std::uint64_t> shape);
+                                                    std::span<const std::uint64_t> shape,
+                                                    const TensorOrigin& origin);
 
 /// Loads a tensor to a device that is not the CPU, by torch's copy. Releases the GIL while it
 /// reads.

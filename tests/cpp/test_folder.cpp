@@ -68,6 +68,31 @@ TEST_CASE("a name is one name in a folder") {
   CHECK(name != OwnName::random("model", "save").text());
 }
 
+TEST_CASE("a name of its own is taken apart as it was made") {
+  const std::string a_long(200, 'x');
+  for (const std::string& stem : {std::string("m"), std::string("a.b"), std::string("."), a_long}) {
+    const std::string name = OwnName::random(stem, "tmp").text();
+    CAPTURE(name);
+    CHECK(OwnName::stem_in(name, "tmp") == OwnName::stem_of(stem));
+    CHECK(OwnName::is_shortened(OwnName::stem_in(name, "tmp")) == (stem == a_long));
+    CHECK(OwnName::stem_in(name, "save").empty());
+    CHECK(OwnName::stem_in(name, "mp").empty());
+    CHECK(OwnName::stem_in(name + "x", "tmp").empty());
+    CHECK(OwnName::stem_in(name.substr(1), "tmp").empty());
+  }
+  for (const std::string& name :
+       {"", ".", "..0123456789abcdef.tmp", ".m.0123456789abcde.tmp", ".m.0123456789abcdeF.tmp",
+        ".m.0123456789abcdefg.tmp", ".m.0123456789abcdef.", ".m.0123456789abcdef", ".m.tmp",
+        "m.0123456789abcdef.tmp", ".m-0123456789abcdef.tmp", ".m.0123456789abcdef-tmp"}) {
+    CAPTURE(name);
+    CHECK(OwnName::stem_in(name, "tmp").empty());
+  }
+  CHECK(OwnName::stem_in(".m.0123456789abcdef.tmp", "tmp") == "m");
+  CHECK_FALSE(OwnName::is_shortened("model~0123456789abcde"));
+  CHECK_FALSE(OwnName::is_shortened("model-0123456789abcdef"));
+  CHECK(OwnName::is_shortened("model~0123456789abcdef"));
+}
+
 TEST_CASE("what has the name is replaced and not followed") {
   const SharedFolder shared;
   test::write_text(shared / "private", "thesis");

@@ -104,6 +104,48 @@ TEST_CASE("keys are sorted by bytes") {
   CHECK(file.keys() == wanted);
 }
 
+TEST_CASE("errors about the dtype of a tensor name it and its file") {
+  const test::TempDir folder;
+  const test::fs::path path = save(folder, test::some_tensors());
+  std::vector<float> floats(100);
+  for (const Backend backend : kBackends) {
+    const SafeOpen file(path, {.backend = backend});
+    const TensorView view = file.get_tensor("f6");
+    std::vector<TensorView> views = file.get_tensors();
+    views.push_back(view);
+    views.push_back(file.get_slice("f6", {Index::ellipsis()}));
+    views.push_back(view.slice({Index::ellipsis()}).value());
+    std::vector<std::pair<ErrorCode, Error>> errors;
+    for (const TensorView& each : views) {
+      if (each.name != "f6") continue;
+      CAPTURE(errors.size());
+      const auto add = [&errors](ErrorCode code, const auto& call) {
+        errors.emplace_back(code, test::error_of(call));
+      };
+      add(ErrorCode::kUnsupportedDtype, [&] { to_float(each, floats); });
+      add(ErrorCode::kInvalidArgument, [&] { (void)each.data<float>(); });
+      add(ErrorCode::kInvalidArgument, [&] { each.copy_to(floats); });
+      add(ErrorCode::kInvalidArgument, [&] { each.copy_slice_to({Index::ellipsis()}, floats); });
+      add(ErrorCode::kInvalidArgument, [&] { file.copy_to("f6", floats); });
+    }
+    CHECK(errors.size() == 20);
+    for (const auto& [code, error] : errors) {
+      CHECK(error.code() == code);
+      CHECK(error.path() == path);
+      CHECK(error.subject() == "f6");
+      const std::string text = error.what();
+      CHECK(text.find("tensor `f6`") != std::string::npos);
+      CHECK(text.ends_with(" (in " + path.string() + ")"));
+    }
+    const TensorView f4 = file.get_tensor("f4");
+    std::vector<float> own(static_cast<std::size_t>(f4.element_count()));
+    std::vector<float> same_values = own;
+    to_float(f4, own);
+    safetensors::to_float(f4.dtype, f4.bytes(), same_values);
+    CHECK(own == same_values);
+  }
+}
+
 TEST_CASE("a missing tensor is an error") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, test::some_tensors());
@@ -114,6 +156,11 @@ TEST_CASE("a missing tensor is an error") {
   CHECK(std::string(error.what()) ==
         "File does not contain tensor nope (in " + path.string() + ")");
   CHECK(test::outcome_of([&] { (void)file.get_tensor("nope"); }) == "kTensorNotFound");
+  CHECK(&file.header().at("f4") == file.find("f4"));
+  const Error of_header = test::error_of([&] { (void)file.header().at("nope"); });
+  CHECK(of_header.code() == ErrorCode::kTensorNotFound);
+  CHECK(of_header.subject() == "nope");
+  CHECK(std::string(of_header.what()) == "File does not contain tensor nope");
 }
 
 TEST_CASE("views outlive the handle and the file") {

@@ -309,6 +309,8 @@ def test_f6_is_listed_and_refused(upstream, tmp_path, name, framework):
             with pytest.raises(SafetensorError) as caught:
                 read(argument)
             assert str(caught.value).startswith(text)
+            assert str(caught.value).endswith(f": tensor `a` (in {path})")
+            assert (caught.value.path, caught.value.subject) == (str(path), "a")
         assert handle.get_tensor("b").tolist() == [1]
     theirs = upstream.run("get_tensor_each", str(path), framework, "mmap").failure
     assert theirs.text == text
@@ -317,6 +319,8 @@ def test_f6_is_listed_and_refused(upstream, tmp_path, name, framework):
     with pytest.raises((SafetensorError, KeyError)) as caught:
         module.load(path.read_bytes())
     assert name in str(caught.value)
+    assert "`a`" in str(caught.value)
+    assert (caught.value.code, caught.value.subject) == ("unsupported_dtype", "a")
 
 
 @pytest.mark.parametrize("name", SAVEABLE)

@@ -204,6 +204,22 @@ def test_loads_name_the_file_and_suggest_names(path):
     assert torch.is_tensor(load_files(path)["lm_head.weight"])
 
 
+def test_loaders_suggest_names(path):
+    pytest.importorskip("torch")
+    with safe_open(path, "pt") as handle, handle.prefetch() as loader:
+        error = error_of(lambda: loader.take("lm_haed.weight"))
+        assert str(error) == (
+            "lm_haed.weight is not in the prefetch plan; did you mean `lm_head.weight`? "
+            f"(in {path})"
+        )
+        assert (error.code, error.path, error.subject) == (
+            "tensor_not_found", str(path), "lm_haed.weight",
+        )  # fmt: skip
+        assert str(error_of(lambda: loader.take("nothing"))).startswith(
+            "nothing is not in the prefetch plan (in"
+        )
+
+
 def test_suggestions():
     """One for a name without its first or last part; else up to three that are spelt alike."""
     assert suggestions("q.weight", ["a.q.weight", "b"]) == "; did you mean `a.q.weight`?"

@@ -1,13 +1,14 @@
 """load_files: which tensors, and to which device. test_shards tests which files."""
 
 import os
+import re
 import threading
 
 import pytest
 import torch
 
 from safetensors import SafetensorError, _core
-from safetensors.torch import load_file, load_files, stream_files
+from safetensors.torch import load_file, load_files, load_into, stream_files
 from support import sharded
 from support.fake_device import FakeDevice
 
@@ -210,11 +211,22 @@ def test_tensors_of_types_that_torch_lacks(tmp_path):
     header = b'{"odd":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}}'
     path = tmp_path / "a.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(3))
-    with pytest.raises(SafetensorError, match="Dtype not understood: F6_E2M3"):
-        load_files(path)
-    for load in (load_files, stream_files):
-        with pytest.raises(SafetensorError, match="tensor odd: Dtype not understood: F6_E2M3"):
-            load(path, backend="pread")
+    errors = []
+    for call in (
+        lambda: load_files(path),
+        lambda: load_files(path, backend="pread"),
+        lambda: load_files(path, backend="pread", plan={"odd": slice(0, 2)}),
+        lambda: load_files(path, device="meta"),
+        lambda: list(stream_files(path, backend="pread")),
+        lambda: load_into({"odd": torch.zeros(3, dtype=torch.uint8)}, path),
+    ):
+        with pytest.raises(SafetensorError, match="Dtype not understood: F6_E2M3") as caught:
+            call()
+        errors.append(caught.value)
+    for error in errors:
+        assert str(error).endswith(f" (in {path})")
+        assert re.search(r"tensor (odd:|`odd`)", str(error))
+        assert (error.code, error.path, error.subject) == ("unsupported_dtype", str(path), "odd")
 
 
 def test_threads(model, tensors):

@@ -225,8 +225,15 @@ def test_elements_of_half_a_byte(tmp_path):
     assert torch.equal(target.view(torch.uint8), bits)
     odd = '{"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}'
     file_builder.write(path, file_builder.from_entries(odd, bytes(3)))
-    with pytest.raises(SafetensorError, match="last dim be divisible by 2"):
-        load_into({"a": torch.zeros(2, 2, dtype=torch.uint8).view(F4)}, path)
+    for call in (
+        lambda: load_into({"a": torch.zeros(2, 2, dtype=torch.uint8).view(F4)}, path),
+        lambda: load_file(path),
+        lambda: load_file(path, backend="pread"),
+    ):
+        with pytest.raises(SafetensorError, match="last dim be divisible by 2") as caught:
+            call()
+        assert (caught.value.path, caught.value.subject) == (str(path), "a")
+        assert str(caught.value).endswith(f" (in {path})")
 
 
 def tied_model():

@@ -130,7 +130,7 @@ KILLED = """
     import os, signal
     import numpy as np
     import safetensors, safetensors.numpy as stn
-    from safetensors import _journal
+    from safetensors._saving import journal as _journal
 
     os.chdir(sys.argv[1])
     kind, name = sys.argv[2:]

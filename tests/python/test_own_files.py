@@ -224,7 +224,8 @@ def test_another_user_cannot_enter(tmp_path, kind):
 
 READER = """
     import os, pathlib
-    from safetensors import _folder, _shards, SafetensorError
+    from safetensors import _shards, SafetensorError
+    from safetensors._saving import folder
     os.seteuid(65534)  # who may not read Python's own modules
     try:
         _shards.find_shards(sys.argv[1])

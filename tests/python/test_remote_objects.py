@@ -16,7 +16,7 @@ from safetensors._remote.urls import Url
 from support.certificates import certificate
 from support.delay_proxy import DelayProxy
 from support.misbehaving import MisbehavingServer
-from support.object_readers import CONTENT, OPTIONS, SHORT, no_credentials, reader
+from support.object_readers import CONTENT, OPTIONS, SHORT, from_environment, no_credentials, reader
 from support.remote_engines import cancel_reads
 from support.servers import Answer, RangeServer, etag
 
@@ -169,11 +169,44 @@ def test_settings_that_no_store_can_have(url, options, text):
 
 
 def test_no_credentials(monkeypatch):
-    with RangeServer({}) as server:  # it refuses PUT, by which AWS gives tokens
+    """The error names what a user of the command line can set, which works."""
+    with RangeServer({"/bucket/m": CONTENT}) as server:  # refuses PUT, by which AWS gives tokens
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", server.url())
-        opened = reader("s3://bucket/m", anonymous=False, profile="", **SHORT)
-        with pytest.raises(PermissionError, match="no credentials were found.*'anonymous': True"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url())
+        opened = from_environment("s3://bucket/m", **SHORT)
+        with pytest.raises(PermissionError, match="no credentials were found") as caught:
             opened.open(1)
+        text = str(caught.value)
+        for name in ("AWS_PROFILE", "AWS_SKIP_SIGNATURE=true", "{'anonymous': True}"):
+            assert name in text
+        for names in (["AWS_SKIP_SIGNATURE"], ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]):
+            for name in names:
+                assert name in text
+                monkeypatch.setenv(name, "true")
+            assert from_environment("s3://bucket/m", **SHORT).open(10)[1] == CONTENT[:10]
+            for name in names:
+                monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        ("gs://bucket/m", ["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE=true"]),
+        ("az://container/m", ["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_CONNECTION_STRING"]),
+        ("abfs://c@account.dfs.core.windows.net/m", ["AZURE_STORAGE_SAS_TOKEN"]),
+    ],
+)
+def test_no_credentials_of_other_stores(url, names, no_metadata):
+    with pytest.raises(SafetensorError) as caught:
+        from_environment(url, **SHORT).open(1)
+    assert all(name in str(caught.value) for name in [*names, "{'anonymous': True}"])
+
+
+@pytest.fixture
+def no_metadata(monkeypatch):
+    """Lets the services that give credentials to instances be unreachable: by a closed port."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
 
 
 def test_obstore_is_named_where_it_is_missing(monkeypatch):

@@ -1,10 +1,12 @@
 """Servers without ranges: whole files are read once, in order. And bodies without a length."""
 
 import concurrent.futures
+import contextlib
 import functools
 import http.server
 import itertools
 import json
+import re
 import threading
 import time
 
@@ -31,7 +33,9 @@ FAST = {"tries": 3, "connect_timeout": 2, "idle_timeout": 5, "timeout": 30, "chu
 TENSORS = {f"t{i:02}": torch.randn(300, 1000) for i in range(10)}
 OPENING = 512 * KIB
 """What opening a file reads; what a server sends beyond it before it sees the end is not read."""
-NO_RANGES = "the server sends no ranges of it, only the whole: load all tensors of the file at once"
+NO_RANGES = (
+    "the server sends no ranges of it, only the whole, in order: load the tensors by one call"
+)
 
 
 @pytest.fixture(scope="module")
@@ -105,23 +109,61 @@ def test_python_s_own_server(folder):
             thread.join()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda url: load_files(url, keys=["t05"], storage_options=FAST),
-        lambda url: load_files(url, plan={"*": slice(1, 3)}, storage_options=FAST),
-        lambda url: first_rows(url),
-    ],
-)
-def test_parts_are_refused(server, call):
-    with pytest.raises(SafetensorError, match=NO_RANGES):
-        call(server.url("/one/model.safetensors"))
+KEYS = ["t09", "t02", "t05"]
+PARTS = {
+    "keys": lambda url: load_files(url, keys=KEYS, storage_options=FAST),
+    "plan": lambda url: load_files(url, plan=dict.fromkeys(KEYS), storage_options=FAST),
+    "stream_files": lambda url: dict(stream_files(url, keys=KEYS, storage_options=FAST)),
+    "load_into": lambda url: some_into(url),
+    "safe_open": lambda url: opened(url),
+}
 
 
-def first_rows(url):
-    """Returns rows of a tensor in the middle."""
+def some_into(url):
+    targets = {name: torch.zeros_like(TENSORS[name]) for name in KEYS}
+    load_into(targets, url, strict=False, storage_options=FAST)
+    return targets
+
+
+def opened(url):
+    """Returns tensors that are read one by one, in the order of the file."""
     with safe_open(url, "pt", storage_options=FAST) as f:
-        return f.get_slice("t05")[3:5]
+        return {name: f.get_tensor(name) for name in f.offset_keys() if name in KEYS}
+
+
+@pytest.mark.parametrize("load", PARTS.values(), ids=PARTS)
+def test_some_tensors(server, load):
+    """The others are skipped, in the one answer that has them all."""
+    loaded = load(server.url("/one/model.safetensors"))
+    assert loaded.keys() == set(KEYS)
+    assert all(torch.equal(loaded[name], TENSORS[name]) for name in KEYS)
+    assert times_asked(server) == {"/one/model.safetensors": 2}
+
+
+def test_parts_of_tensors(server):
+    """Rows, and columns, for which gaps between the rows are read."""
+    url = server.url("/one/model.safetensors")
+    rows = load_files(url, plan={"*": slice(1, 3)}, storage_options=FAST)
+    assert all(torch.equal(rows[name], TENSORS[name][1:3]) for name in TENSORS)
+    columns = load_files(url, plan={"t0?": (slice(None), slice(5, 7))}, storage_options=FAST)
+    assert all(torch.equal(columns[name], TENSORS[name][:, 5:7]) for name in columns)
+    with safe_open(url, "pt", storage_options=FAST) as f:
+        assert torch.equal(f.get_slice("t05")[3:5], TENSORS["t05"][3:5])
+        assert torch.equal(f.get_slice("t07")[:, 9], TENSORS["t07"][:, 9])
+    assert times_asked(server) == {"/one/model.safetensors": 6}
+
+
+def test_bytes_that_have_passed(server):
+    """The server sends the file again, a few times; then the error says what to do."""
+    with safe_open(server.url("/one/model.safetensors"), "pt", storage_options=FAST) as f:
+        for name in ("t08", "t06", "t04", "t02"):
+            assert torch.equal(f.get_tensor(name), TENSORS[name])
+        assert times_asked(server) == {"/one/model.safetensors": 5}
+        with pytest.raises(SafetensorError, match=re.escape(NO_RANGES)) as caught:
+            f.get_tensor("t01")
+        assert str(caught.value).endswith("or download the file")
+        assert torch.equal(f.get_tensor("t09"), TENSORS["t09"])
+    assert times_asked(server) == {"/one/model.safetensors": 5}
 
 
 def test_a_second_pass(server):
@@ -142,6 +184,16 @@ def test_memory(tmp_path):
             assert tensor.numel() == size // 2
             del tensor
         assert peak_kib() - before < (size + 40 * MIB) >> 10
+
+
+def test_memory_of_what_is_skipped(tmp_path):
+    path = tmp_path / "model.safetensors"
+    safetensors.numpy.save_file({"a": memory_of(100 * MIB), "b": memory_of(MIB)}, path)
+    with MisbehavingServer("ignores_ranges", {"/m.safetensors": path}) as server:
+        before = peak_kib()
+        loaded = load_files(server.url("/m.safetensors"), keys=["b"], storage_options=FAST)
+        assert loaded["b"].numel() == MIB
+        assert peak_kib() - before < (40 * MIB) >> 10
 
 
 def memory_of(nbytes):
@@ -186,16 +238,18 @@ def test_another_version(server):
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
-def test_threads_take_turns(server, order):
+def test_threads_take_turns(server, order, monkeypatch):
     """Each waits for the bytes before its own."""
+    monkeypatch.setattr(in_order, "_GRACE", 20)
     content = server.files["/one/model.safetensors"]
     reader = HttpReader(Url.parse(server.url("/one/model.safetensors")), Settings.of(FAST))
     reader.open(64 * KIB)
     assert reader.concurrency == 1
     begins = [64 * KIB + i * 100 * KIB for i in order]
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    with contextlib.ExitStack() as stack:
         reads = []
         for begin in begins:
+            pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
             reads.append(pool.submit(reader.read, begin, 100 * KIB))
             time.sleep(0.05)
         for begin, read in zip(begins, reads, strict=True):
@@ -246,11 +300,13 @@ def test_an_index_whose_chunks_are_cut():
 
 
 @pytest.mark.parametrize("mode", ["whole_in_chunks", "whole_until_the_close"])
-def test_a_short_file_without_a_length(mode):
+def test_a_file_without_a_length(mode):
+    """A short one is read whole. Of a long one, nobody could tell whether all of it came."""
     content = safetensors.numpy.save({"a": memory_of(1000)})
     with MisbehavingServer(mode, {"/m": content, "/long": bytes(MIB)}) as server:
         assert load_file(server.url("/m"), storage_options=FAST)["a"].numel() == 1000
-        with pytest.raises(SafetensorError, match="does not say how long it is, and sends more"):
+        text = "does not say how long it is, and sends more than 524288 bytes: download it, or let"
+        with pytest.raises(SafetensorError, match=text):
             load_file(server.url("/long"), storage_options=FAST)
 
 

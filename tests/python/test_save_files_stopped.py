@@ -344,7 +344,7 @@ def test_a_forked_child_removes_nothing(tmp_path):
     """Its copy of a writer is not the writer."""
     code = """
         import os
-        from safetensors import _model_files
+        from safetensors._saving import model_files as _model_files
         files = _model_files.ModelFiles(sys.argv[1])
         files.parts.write("00001", b"")
         child = os.fork()

@@ -365,7 +365,7 @@ def test_save_file_async(tmp_path):
 KILLED = """
     import contextlib, os, pathlib
     import safetensors
-    from safetensors import _digests, _sums, _sums_save
+    from safetensors._checking import digests as _digests, sums as _sums, sums_save as _sums_save
     from safetensors import numpy as stn
     from support import model_saves
 

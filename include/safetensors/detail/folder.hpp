@@ -36,6 +36,14 @@ class OwnName {
   /// and 16 hexadecimal digits that depend on all of it. The beginning is cut between characters.
   [[nodiscard]] SAFETENSORS_API static Text stem_of(const Text& name);
 
+  using TextView = std::basic_string_view<Text::value_type>;
+  /// Returns STEM of a name that random() makes of this kind, as a view of `text`; an empty view
+  /// for other names.
+  [[nodiscard]] SAFETENSORS_API static TextView stem_in(TextView text,
+                                                        std::string_view kind) noexcept;
+  /// Returns whether stem_of() has shortened a name to this.
+  [[nodiscard]] SAFETENSORS_API static bool is_shortened(TextView stem) noexcept;
+
   [[nodiscard]] const Text& text() const noexcept { return text_; }
   [[nodiscard]] const Text::value_type* c_str() const noexcept { return text_.c_str(); }
 

@@ -21,8 +21,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader as _Base
 
 from .. import _core
-from .._core import safe_open
-from .._errors import failure
+from .._core import SafetensorError, safe_open
+from .._errors import failure, while_loading
 from .._model_folder import choice_of
 from .._paths import is_url, without_secrets
 from .._shards import find_shards, open_shards, with_hashes
@@ -258,7 +258,10 @@ class _Meta(NamedTuple):
 
 def _metadata_of(tensor: SplitTensor) -> TensorStorageMetadata:
     """Returns what DCP knows of a tensor, in torch's dtype and its elements."""
-    dtype, shape = form_of(tensor)
+    try:
+        dtype, shape = form_of(tensor)
+    except SafetensorError as error:
+        raise while_loading(error, tensor.name, tensor.parts[0].path) from error
     size = torch.Size(shape)
     if tensor.is_in_one_file():
         whole = ChunkStorageMetadata(torch.Size((0,) * len(size)), size)

@@ -8,8 +8,8 @@ errors that say which credentials were used.
 import configparser
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from . import errors
 from .urls import HTTP, Url
@@ -52,6 +52,13 @@ def checked(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in options.items()}
 
 
+class Used(NamedTuple):
+    """What errors say of credentials. Holds no secret."""
+
+    words: str
+    advice: str
+
+
 @dataclass(frozen=True)
 class Access:
     """How requests to one store are signed.
@@ -61,12 +68,34 @@ class Access:
         client: obstore's settings of the HTTP client.
         used: names the credentials in errors: "AWS_PROFILE research". Never holds a secret.
         provider: what obstore asks for credentials instead of looking for them itself.
+        advice: where no credentials are set, how to set them, also for a user of the command line.
     """
 
     config: dict[str, Any]
     used: str
     client: dict[str, Any] = field(default_factory=dict)
     provider: Callable[[], Any] | None = None
+    advice: str = ""
+
+
+def _advice(sign: str, skip: str) -> str:
+    """Returns how to sign requests, and which variable says that they are not signed."""
+    return (
+        f"set {sign}; for public objects set {skip}=true, or storage_options={{'anonymous': True}}"
+    )
+
+
+_AWS_SIGN = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE or a profile of ~/.aws"
+_AWS_ADVICE = _advice(_AWS_SIGN, "AWS_SKIP_SIGNATURE")
+_GOOGLE_ADVICE = _advice(
+    "GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`",
+    "GOOGLE_SKIP_SIGNATURE",
+)
+_AZURE_ADVICE = _advice(
+    "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and one of "
+    "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN and AZURE_CLIENT_SECRET",
+    "AZURE_SKIP_SIGNATURE",
+)
 
 
 def _is_set(value: str | None) -> bool:
@@ -182,8 +211,9 @@ def _aws_identity(environ: Environment, options: Options) -> Access:
     if _has_default_profile(environ):
         return _profile(None, "the default profile of ~/.aws")
     if _is_set(environ.get("AWS_EC2_METADATA_DISABLED")):
-        return Access({"skip_signature": True}, "anonymous: no credentials are set")
-    return Access({}, "the instance's role: no credentials are set")
+        used = "anonymous: no credentials are set"
+        return Access({"skip_signature": True}, used, advice=f"set {_AWS_SIGN}")
+    return Access({}, "the instance's role: no credentials are set", advice=_AWS_ADVICE)
 
 
 def aws(environ: Environment, options: Options) -> Access:
@@ -204,7 +234,7 @@ def aws(environ: Environment, options: Options) -> Access:
         config.pop("region", None)  # takes precedence over the profile's
     config.update((name, value) for name, value in options.items() if name in _AWS)
     client = _client(endpoint, environ.get("AWS_CA_BUNDLE"))
-    return Access(config, found.used, client, found.provider)
+    return replace(found, client=client)
 
 
 # ---- Google ----
@@ -233,7 +263,10 @@ def google(environ: Environment, options: Options) -> Access:
     if signer is not None:
         return Access(config, f"{signer} of storage_options", client)
     used = next((name for name in _GOOGLE_SIGNERS if environ.get(name)), None)
-    return Access(config, used or "gcloud's default login or the instance's account", client)
+    if used is not None:
+        return Access(config, used, client)
+    used = "gcloud's default login or the instance's account"
+    return Access(config, used, client, advice=_GOOGLE_ADVICE)
 
 
 _GOOGLE_SIGNERS = (
@@ -338,4 +371,5 @@ def azure(environ: Environment, options: Options, account: str | None = None) ->
         used = next((variable for variable in names if environ.get(variable)), None)
         if used is not None:
             return Access(config, used, client)
-    return Access(config, "the managed identity: no credentials are set", client)
+    used = "the managed identity: no credentials are set"
+    return Access(config, used, client, advice=_AZURE_ADVICE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 
 from .._core import SafetensorError
@@ -75,7 +76,10 @@ class HttpReader:
         self._resolved: Resolved | None = None
         self._whole: bytearray | None = None  # all bytes, if open() got them
         self._in_order: InOrder | None = None  # of a server without ranges
-        self._body: tuple[Exchange, int] | None = None  # of its last answer, and the next byte
+        # Its last answer, of which more may be read, and the next byte: none or one.
+        self._bodies: list[tuple[Exchange, int]] = []
+        # Runs before the finalizers of sockets, also of a reader that nobody closes.
+        weakref.finalize(self, _finish_all, self._bodies)
 
     @property
     def resolved(self) -> Resolved:
@@ -97,10 +101,14 @@ class HttpReader:
         if transfer.is_unsized:
             found = found.sized(len(transfer.data))
         size = found.version.size
-        if transfer.is_whole and transfer.got == size:
-            self._whole = transfer.data
-        elif transfer.is_whole:
-            self._in_order, self.concurrency = InOrder(self.name, transfer.got), 1
+        if transfer.is_whole:
+            self.concurrency = (
+                1  # so that a load of such files has one thread, which needs no turns
+            )
+            if transfer.got == size:
+                self._whole = transfer.data
+            else:
+                self._in_order = InOrder(self.name, transfer.got)
         self._resolved = found
         return size, transfer.data[:nbytes] if len(transfer.data) > nbytes else transfer.data
 
@@ -178,7 +186,7 @@ class HttpReader:
         self.cancel()
         if self._is_forked():
             return
-        self._drop_body()
+        _finish_all(self._bodies)
         if self._owns_pool:
             self._pool.close()
 
@@ -224,13 +232,13 @@ class HttpReader:
         self, transfer: _Transfer, started: Started, deadline: Deadline
     ) -> tuple[Exchange, bool]:
         """Returns an exchange, and whether its next bytes are those that the transfer lacks."""
-        body, self._body = self._body, None
-        if body is not None and body[1] == transfer.begin + transfer.got:
+        if self._bodies and self._bodies[0][1] <= transfer.begin + transfer.got:
+            exchange, at = self._bodies.pop()
             transfer.size = self.resolved.version.size
             transfer.expect(transfer.nbytes)
-            return body[0], True
-        if body is not None:
-            body[0].finish()
+            transfer.skip = transfer.begin + transfer.got - at
+            return exchange, True
+        _finish_all(self._bodies)
         return Exchange(self._pool, started, deadline, self.name), False
 
     def _put_away(self, exchange: Exchange, transfer: _Transfer) -> None:
@@ -238,12 +246,7 @@ class HttpReader:
         if self._in_order is None or self._closed or not transfer.is_followed:
             exchange.finish()
         else:
-            self._body = exchange, transfer.begin + transfer.got
-
-    def _drop_body(self) -> None:
-        body, self._body = self._body, None
-        if body is not None:
-            body[0].finish()
+            self._bodies.append((exchange, transfer.begin + transfer.got))
 
     def _ask(self, exchange: Exchange, transfer: _Transfer, known: Resolved) -> Resolved:
         """Sends the request for what is missing, and checks the answer's header."""
@@ -267,7 +270,7 @@ class HttpReader:
             refuse_status(response, self.name, self._credentials, self._hint)
         answer = Answer(response, self.name, begin, end)
         if answer.version.size < 0 and transfer.most == 0:
-            raise no_ranges(self.name)
+            raise errors.failed(self.name, "the server does not say any more how long it is")
         found = found.at(answer.version, known.version, self.name)
         transfer.headers = response.headers
         if answer.is_whole:
@@ -305,9 +308,16 @@ class HttpReader:
             transfer.got = len(transfer.data)
             if transfer.got > transfer.most:
                 text = (
-                    f"the server does not say how long it is, and sends more than {transfer.most}"
+                    f"the server does not say how long it is, and sends more than {transfer.most} "
+                    "bytes: download it, or let the server send Content-Length (many leave it out "
+                    "of what they compress)"
                 )
-                raise errors.failed(self.name, text + " bytes")
+                raise errors.failed(self.name, text)
+
+
+def _finish_all(bodies: list[tuple[Exchange, int]]) -> None:
+    while bodies:
+        bodies.pop()[0].finish()
 
 
 class _Transfer:

@@ -7,6 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from . import errors
+from .credentials import Used
 from .retry import error_of
 
 
@@ -69,7 +70,7 @@ _CAUSES = (
 _REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"})
 
 
-def rewritten(error: Exception, name: str, used: str, pinned: Version | None) -> Exception:
+def rewritten(error: Exception, name: str, used: Used, pinned: Version | None) -> Exception:
     """Returns the error of our table for an error of obstore, whose text may have secrets."""
     from obstore import exceptions
 
@@ -77,17 +78,14 @@ def rewritten(error: Exception, name: str, used: str, pinned: Version | None) ->
     status = next(iter(_STATUS.findall(text)), None)
     code = next(iter(_CODE.findall(text)), None)
     said = f"the server says {status}" + (f" {code}" if code else "")
+    advice = f": {used.advice}" if used.advice else ""
     if _METADATA.search(text):
-        return errors.denied(
-            name,
-            f"no credentials were found ({used}); for public objects set "
-            "storage_options={'anonymous': True}",
-        )
+        return errors.denied(name, f"no credentials were found ({used.words}){advice}")
     if isinstance(error, FileNotFoundError) or status in ("404", "410"):
         return errors.missing(name, f"does not exist: {said}")
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     if isinstance(error, denied) or status in ("401", "403"):
-        return errors.denied(name, f"{said}, with these credentials: {used}")
+        return errors.denied(name, f"{said}, with these credentials: {used.words}{advice}")
     if isinstance(error, exceptions.PreconditionError):
         was = pinned.tag if pinned else None
         return errors.changed(name, was or "unknown", "another version")

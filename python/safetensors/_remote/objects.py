@@ -155,7 +155,7 @@ class _Bucket:
                 f"{url.scheme}:// needs obstore, which is not installed: pip install obstore"
             ) from error
         self.timeout = settings.timeout
-        self._store, self.used = _store_of(url, settings)
+        self._store, self._used = _store_of(url, settings)
 
     def run(self, calls: loop.Calls, call: Any, name: str, pinned: Version | None = None) -> Any:
         """Returns what the coroutine function `call` returns for the store.
@@ -183,7 +183,7 @@ class _Bucket:
         except (asyncio.TimeoutError, concurrent.futures.TimeoutError):
             found = errors.timed_out(name, f"took longer than {self.timeout:g} s")
         except Exception as error:
-            found = rewritten(error, name, self.used, pinned)
+            found = rewritten(error, name, self._used, pinned)
         # Outside of the handlers, so that obstore's error, with secrets in its text, is not kept.
         raise found
 
@@ -214,11 +214,11 @@ _VARIABLES = (
     "STORAGE_",
 )
 _MAX_STORES = 64
-_stores: dict[tuple[Any, ...], tuple[Any, str]] = {}
+_stores: dict[tuple[Any, ...], tuple[Any, credentials.Used]] = {}
 _storing = threading.Lock()
 
 
-def _store_of(url: Url, settings: Settings) -> tuple[Any, str]:
+def _store_of(url: Url, settings: Settings) -> tuple[Any, credentials.Used]:
     """Returns the store of a URL, and which credentials it uses.
 
     The same settings and variables give the same store, and with it its connections.
@@ -240,7 +240,9 @@ def _store_of(url: Url, settings: Settings) -> tuple[Any, str]:
         return _stores[key]
 
 
-def _new_store(url: Url, settings: Settings, environ: dict[str, str]) -> tuple[Any, str]:
+def _new_store(
+    url: Url, settings: Settings, environ: dict[str, str]
+) -> tuple[Any, credentials.Used]:
     from obstore import store
 
     provider = _PROVIDERS[url.scheme]
@@ -271,9 +273,10 @@ def _new_store(url: Url, settings: Settings, environ: dict[str, str]) -> tuple[A
             credential_provider=access.provider,
         )
     except Exception as error:
-        refused = errors.refused(url.name, object_errors.plain(error))
+        advice = f": {access.advice}" if access.advice else ""
+        refused = errors.refused(url.name, object_errors.plain(error) + advice)
     else:
-        return made, access.used
+        return made, credentials.Used(access.used, access.advice)
     raise refused
 
 

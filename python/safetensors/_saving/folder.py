@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn
 
-from .._core import SafetensorError
+from .._core import SafetensorError, _own_stem_in
 from .._core import _Folder as Folder
 from .._errors import failure
 from .._warn import warn
@@ -53,13 +53,6 @@ class Foreign(NamedTuple):
     """The user, if it is a private folder of another one."""
 
 
-def stem_of(name: str, kind: str) -> str | None:
-    """Returns what a name of a private folder of this kind says that it is about, as _own_stem()
-    makes it of a name; None for other names."""
-    match = re.fullmatch(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", name, re.DOTALL)
-    return None if match is None else match[1]
-
-
 def left_in(
     folder: Folder, kind: str, is_wanted: Callable[[str], bool], is_part: Callable[[str], bool]
 ) -> tuple[list[Left], list[Foreign]]:
@@ -70,7 +63,7 @@ def left_in(
     """
     left, foreign = [], []
     for name in sorted(folder.names()):
-        stem = stem_of(name, kind)
+        stem = _own_stem_in(name, kind)
         if stem is None or not is_wanted(stem):
             continue
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._core import TensorSpec, _dtypes
+from .._core import SafetensorError, TensorSpec, _dtypes, _file_of, safe_open
 from ._module import torch
 
 _TYPES: dict[str, torch.dtype] = {
@@ -57,6 +57,16 @@ def form_of(meta: Any, index: Any = None) -> Form:
 
         return dtype, shape_of(index, shape)
     return dtype, tuple(shape)
+
+
+def form_in(handle: safe_open, name: str, index: Any = None) -> Form:
+    """Returns `form_of` a tensor of an open file. Its errors name the tensor and the file."""
+    try:
+        return form_of(handle.get_tensor_meta(name), index)
+    except (SafetensorError, IndexError, TypeError, ValueError) as error:
+        from .._errors import while_loading
+
+        raise while_loading(error, name, _file_of(handle)) from error
 
 
 def tensor_spec(tensor: torch.Tensor, address: int, nbytes: int) -> TensorSpec:

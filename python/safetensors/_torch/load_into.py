@@ -17,7 +17,7 @@ from .._shards import find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
 from ._module import torch
-from .dtypes import form_of
+from .dtypes import form_in
 from .module_state import ModuleState, is_dtensor, local_of
 from .overlaps import find_overlap, may_overlap_itself
 from .shared_memory import elements_of
@@ -183,7 +183,7 @@ def _parts_of(
         if name in parts:
             from .placements import part_of_dtensor
 
-            shape = form_of(handles[name].get_tensor_meta(name))[1]
+            shape = form_in(handles[name], name)[1]
             parts[name] = part_of_dtensor(name, tensors[name], parts[name], shape)
     return parts
 

@@ -19,7 +19,7 @@ from .._progress import Report
 from .._typing import Progress
 from ._module import torch
 from .devices import Device
-from .dtypes import form_of, nbytes_of
+from .dtypes import form_in, nbytes_of
 from .pieces import pieces_of
 
 Request = tuple[Any, ...]
@@ -184,7 +184,7 @@ class _Job(NamedTuple):
 def _job(request: Request, device: Device) -> _Job:
     """Allocates the destination of a request if it has none."""
     handle, name, part, tensor = request[:4]
-    dtype, shape = form_of(handle.get_tensor_meta(name), part)
+    dtype, shape = form_in(handle, name, part)
     if tensor is None:
         tensor = empty(shape, dtype=dtype, device=device.name)
     return _Job(handle, name, part, tensor, nbytes_of((dtype, shape)))

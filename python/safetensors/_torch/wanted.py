@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
 from .._core import SafetensorError, safe_open
-from .._errors import failure
+from .._errors import failure, while_loading
 from ._module import torch
-from .dtypes import _TYPES, Form, form_of, nbytes_of
+from .dtypes import _TYPES, Form, form_in, form_of, nbytes_of
 from .parts import index_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
 
     def form(self) -> Form:
         """Returns the dtype and shape that torch gives it."""
-        return form_of(self.handle.get_tensor_meta(self.name), self.part)
+        return form_in(self.handle, self.name, self.part)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def _taken(
             index = index_of(part, meta.shape)
         nbytes = _nbytes(meta, index)
     except (SafetensorError, IndexError, TypeError, ValueError) as error:
-        raise _named(error, name) from error
+        raise while_loading(error, name, _core._file_of(handle)) from error
     finish = getattr(part, "finish", None)
     if finish is not None:
         finish = functools.partial(finish, shape=form_of(meta)[1])
@@ -121,11 +121,6 @@ def _nbytes(meta: TensorMeta, part: Any) -> int:
         return nbytes_of(form_of(meta, part))
     begin, end = meta.data_offsets
     return end - begin
-
-
-def _named(error: Exception, name: str) -> Exception:
-    """Returns an error of the same type whose text begins with the tensor's name."""
-    return type(error)(f"Error while loading tensor {name}: {error}")
 
 
 class IndexPart:

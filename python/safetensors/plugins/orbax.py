@@ -65,13 +65,18 @@ class SafetensorsHandler:
         """Returns the arrays' `jax.ShapeDtypeStruct`s by name, without shardings."""
         import jax
 
+        from .._core import SafetensorError
+        from .._errors import while_loading
         from .._saving.specs import specs_of
         from ..jax import dtype_of
 
-        return {
-            name: jax.ShapeDtypeStruct(spec.shape, dtype_of(spec.dtype))
-            for name, spec in specs_of(str(directory)).items()
-        }
+        structs = {}
+        for name, spec in specs_of(str(directory)).items():
+            try:
+                structs[name] = jax.ShapeDtypeStruct(spec.shape, dtype_of(spec.dtype))
+            except SafetensorError as error:
+                raise while_loading(error, name, str(directory)) from error
+        return structs
 
     def is_handleable(self, checkpointable: Any) -> bool:
         """Returns false: this handler saves nothing."""

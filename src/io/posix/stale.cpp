@@ -22,6 +22,7 @@
 
 #include "io/posix/fd.hpp"
 #include "io/posix/own_file.hpp"
+#include "io/temporary_name.hpp"
 #include "safetensors/detail/folder.hpp"
 #include "safetensors/error.hpp"
 
@@ -31,34 +32,12 @@ namespace {
 using detail::Folder;
 using detail::OwnName;
 
-constexpr std::size_t kDigits = 16;
-constexpr std::string_view kKind = ".tmp";
 constexpr std::string_view kModel = ".safetensors";
 constexpr std::string_view kSums = ".sums.json";
 constexpr std::size_t kMaxNamesPerSave = 10'000;
 constexpr std::int64_t kRestPerLook = 100;
 // For a save, where locks may not show that a process on another machine writes: it may pause.
 constexpr std::chrono::hours kRecentForSave{24};
-
-bool is_hex(std::string_view text) {
-  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-/// Returns STEM of `.STEM.RANDOM.tmp`; nothing for other names.
-std::string_view stem_in(std::string_view name) {
-  constexpr std::size_t kRest = 1 + kDigits + kKind.size();
-  if (name.size() < 2 + kRest || name.front() != '.' || !name.ends_with(kKind)) return {};
-  const std::string_view random = name.substr(name.size() - kRest, 1 + kDigits);
-  if (random.front() != '.' || !is_hex(random.substr(1))) return {};
-  return name.substr(1, name.size() - 1 - kRest);
-}
-
-/// Returns whether OwnName::stem_of() has shortened the name of a file to this.
-bool is_shortened(std::string_view stem) {
-  if (stem.size() < 1 + kDigits) return false;
-  const std::string_view end = stem.substr(stem.size() - 1 - kDigits);
-  return end.front() == '~' && is_hex(end.substr(1));
-}
 
 /// Returns the stems of a file's and of its sums' temporary files.
 std::vector<std::string> stems_of(const OwnName& file) {
@@ -131,10 +110,11 @@ std::size_t Folder::remove_stale(const OwnName* only, std::chrono::seconds recen
       only == nullptr ? std::vector<std::string>() : io::stems_of(*only);
   std::vector<std::string> found;
   visit([&](const char* name) {
-    const std::string_view stem = io::stem_in(name);
-    const bool is_ours = only != nullptr ? std::ranges::find(stems, stem) != stems.end()
-                                         : stem.ends_with(io::kModel) ||
-                                               stem.ends_with(io::kSums) || io::is_shortened(stem);
+    const std::string_view stem = OwnName::stem_in(name, io::kTemporaryKind);
+    const bool is_ours = only != nullptr
+                             ? std::ranges::find(stems, stem) != stems.end()
+                             : stem.ends_with(io::kModel) || stem.ends_with(io::kSums) ||
+                                   OwnName::is_shortened(stem);
     if (is_ours) found.emplace_back(name);
     return --most > 0;
   });

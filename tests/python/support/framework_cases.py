@@ -76,6 +76,14 @@ def read(kit, path, way, backend):
         return handle.get_slice("a")[slice(None) if way == "[:]" else ...]
 
 
+def names_file(error, begin, path):
+    """Checks that an error about the dtype of `a` begins so, and names the tensor and the file."""
+    assert str(error).startswith(begin)
+    assert str(error).endswith("tensor `a`" + (f" (in {path})" if path else ""))
+    fields = error.code, error.path, error.subject
+    assert fields == ("unsupported_dtype", str(path) if path else None, "a")
+
+
 class Cases:
     """The tests. A deriving class sets `kit`."""
 
@@ -102,8 +110,10 @@ class Cases:
         kit, tensor = self.kit, tensor_of(code)
         path = file_of(tensor)
         if code not in kit.types:
-            with pytest.raises(SafetensorError, match=f"{code}: {kit.label} has no such type"):
+            with pytest.raises(SafetensorError) as caught:
                 read(kit, path, way, backend)
+            text = f"Dtype not understood: {code}: {kit.label} has no such type: tensor `a`"
+            names_file(caught.value, text, None if way == "load" else path)
             return
         found = kit.describe(read(kit, path, way, backend))
         assert found == self.expected(code, array_of(tensor))
@@ -132,10 +142,13 @@ class Cases:
         path = file_of(raw(code, SHAPE))
         with safe_open(path, self.kit.word) as handle:
             assert handle.get_slice("a").get_dtype() == code
-            with pytest.raises(SafetensorError, match=f"Dtype not understood: {code}"):
-                handle.get_tensor("a")
-        with pytest.raises(SafetensorError, match=f"Dtype not understood: {code}"):
+            for call in (handle.get_tensor, lambda name: handle.get_slice(name)[:]):
+                with pytest.raises(SafetensorError) as caught:
+                    call("a")
+                names_file(caught.value, f"Dtype not understood: {code}: {self.kit.label}", path)
+        with pytest.raises(SafetensorError) as caught:
             self.kit.module.load(path.read_bytes())
+        names_file(caught.value, f"Dtype not understood: {code}", None)
 
     @both_backends
     @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (0, 2), (1,), (1, 2, 1, 3)], ids=str)
