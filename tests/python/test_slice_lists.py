@@ -43,9 +43,16 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module", params=WAYS, ids="-".join)
 def way(request):
     """A framework and a backend."""
-    if request.param[0] in MODULES:
-        pytest.importorskip(MODULES[request.param[0]])
-    return request.param
+    framework = request.param[0]
+    module = pytest.importorskip(MODULES[framework]) if framework in MODULES else None
+    if framework != "flax":
+        yield request.param
+        return
+    # Without this option, F64 becomes F32.
+    before = module.config.jax_enable_x64
+    module.config.update("jax_enable_x64", True)
+    yield request.param
+    module.config.update("jax_enable_x64", before)
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,7 @@ after a colon.
 
 # ruff: noqa: E501
 
-from typing import Dict
-
-TABLES: Dict[str, Dict[str, str]] = {
+TABLES: dict[str, dict[str, str]] = {
 '''
 #: Architectures whose code is not a part of transformers, and those with the same names.
 SAME = {"dream": "qwen2", "minicpm": "smollm3", "deepseek": "dots1"}
@@ -104,9 +102,9 @@ def tables() -> dict[str, dict[str, str]]:
     return dict(sorted(found.items()))
 
 
-def text() -> str:
+def text_of(found: dict[str, dict[str, str]]) -> str:
     lines = [HEAD]
-    for name, table in tables().items():
+    for name, table in found.items():
         lines.append(f'    "{name}": {{\n')
         lines += [f'        "{ours}": "{theirs}",\n' for ours, theirs in sorted(table.items())]
         lines.append("    },\n")
@@ -117,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, fail if it differs")
     options = parser.parse_args()
-    found = text()
+    found = text_of(tables())
     if not options.check:
         TARGET.write_text(found)
     elif TARGET.read_text() != found:

@@ -323,7 +323,7 @@ CONVERSION = {
     " qwen3 qwen3moe qwen3vl seed_oss stablelm starcoder starcoder2 t5 t5encoder",
     "reordered_rows": "arcee deci deepseek granite granite_swa granitemoe llada llama llama-embed"
     " minicpm mistral3 olmo smollm3",
-    "raised_norms": "gemma gemma-embedding gemma2 gemma3 nemotron",
+    "raised_norms": "gemma gemma-embedding gemma2 gemma3 minimax-m3 nemotron step35",
     "latent": "deepseek2 deepseek2-ocr deepseek32 glm-dsa kimi-linear mistral4",
     "delta_net": "qwen35 qwen35moe qwen3next",
     "state_space": "granitehybrid jamba mamba mamba2 nemotron_h nemotron_h_moe plamo2",

@@ -9,6 +9,8 @@ from ._model import Weights
 
 # What a checkpoint has in config.json, and a GGUF file as tensors.
 _IN_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+# The converter writes the scale of Muse Glimmer's scores as norms of queries and keys.
+_SCALE = re.compile(r"layers\.[0-9]+\.attention\.[qk]_norm\.weight")
 _IN_LAYER = re.compile(r"layers\.([0-9]+)\.(.+)")
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.|$)")
 _MAX_NUMBERS = 3
@@ -34,6 +36,7 @@ class HfNames:
     def __init__(self, weights: Weights) -> None:
         """Requires: is_known(weights)."""
         self._table = TABLES[_table_of(weights)]
+        self._has_scale = weights.config.architecture == "muse-glimmer"
         self.left: set[str] = set()
         """Layers without names: those that predict further tokens are outside of `model` in some
         checkpoints."""
@@ -54,10 +57,10 @@ class HfNames:
     def is_known(weights: Weights) -> bool:
         return _table_of(weights) in TABLES
 
-    @staticmethod
-    def is_left_out(canonical: str) -> bool:
+    def is_left_out(self, canonical: str) -> bool:
         """Returns whether a checkpoint has no such tensor."""
-        return canonical in _IN_CONFIG
+        is_scale = self._has_scale and _SCALE.fullmatch(canonical) is not None
+        return canonical in _IN_CONFIG or is_scale
 
     def of(self, canonical: str) -> HfName | None:
         """Returns the name of a tensor, or None if there is no rule for it."""

@@ -26,7 +26,7 @@ from ._made import (
     shape_of,
 )
 from ._model import Weights
-from ._recurrent import qwen3_next, qwen35, state_space
+from ._recurrent import delta_attention, lowered_norms, qwen3_next, qwen35, state_space
 
 _GEMMA_3N_ROWS = 262_144
 Rule = Callable[[Weights, HfNames], Iterator[Made]]
@@ -198,6 +198,12 @@ def _alternating(weights: Weights, names: HfNames, name: str, heads: Any) -> Mad
     return reordered(weights, names, name, pieces)
 
 
+def _muse_glimmer(weights: Weights, names: HfNames) -> Iterator[Made]:
+    """The norms of layers are raised by one, the last is not."""
+    yield from lowered_norms(weights, names, "output_norm.weight")
+    yield from _interleaved(weights, names)
+
+
 # Others
 
 
@@ -295,12 +301,14 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "granitehybrid": (*_SSM_HYBRID, *_GRANITE_EXPERTS, _concatenated("ffn")),
     "granitemoe": _GRANITE_EXPERTS,
     "jamba": (state_space,),
+    "kimi-linear": (_latent, delta_attention),
     "lfm2": (_short_convolution,),
     "lfm2moe": (_short_convolution,),
     "llama4": (_transposed_experts,),
     "mamba": (state_space,),
     "mamba2": (state_space,),
     "mistral4": (_latent,),
+    "muse-glimmer": (_muse_glimmer,),
     "nemotron_h": _SSM_HYBRID,
     "nemotron_h_moe": _SSM_HYBRID,
     "qwen35": (qwen35,),

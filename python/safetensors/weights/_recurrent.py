@@ -72,10 +72,13 @@ def _heads_of(weights: Weights, start: str) -> _Heads:
     return _Heads(keys, rows // (2 * keys), values, length)
 
 
-def _norms(weights: Weights, names: HfNames) -> Iterator[Made]:
-    """The converter raises all norms by one, except those of linear attention."""
+def lowered_norms(
+    weights: Weights, names: HfNames, other: str = ".ssm.norm.weight"
+) -> Iterator[Made]:
+    """The converter raises all norms by one, except `other`: by default those of linear
+    attention."""
     for name in weights:
-        if name.endswith("norm.weight") and not name.endswith(".ssm.norm.weight"):
+        if name.endswith("norm.weight") and not name.endswith(other):
             found = names.of(name)
             if found is not None:
                 if len(weights[name].shape) != 1:
@@ -90,7 +93,7 @@ def _made_vector(weights: Weights, names: HfNames, name: str, change: Callable[[
 
 def qwen3_next(weights: Weights, names: HfNames) -> Iterator[Made]:
     """One matrix has, for each head of keys, its query, key, values and gates."""
-    yield from _norms(weights, names)
+    yield from lowered_norms(weights, names)
     for start in layers_with(weights, names, "ssm.a"):
         heads = _heads_of(weights, start)
         qkv, gate = (f"{start}attention.{part}.weight" for part in ("qkv", "gate"))
@@ -115,7 +118,7 @@ def qwen3_next(weights: Weights, names: HfNames) -> Iterator[Made]:
 
 def qwen35(weights: Weights, names: HfNames) -> Iterator[Made]:
     """Heads of values are in another order."""
-    yield from _norms(weights, names)
+    yield from lowered_norms(weights, names)
     for start in layers_with(weights, names, "ssm.a"):
         heads = _heads_of(weights, start)
         order = [heads.stored(head) for head in range(heads.values)]
@@ -144,6 +147,22 @@ def qwen35(weights: Weights, names: HfNames) -> Iterator[Made]:
         columns = [head * length + i for head in order for i in range(length)]
         fill = with_columns(out, columns)
         yield Made(name_of(names, out), weights[out].shape, (out,), fill)
+
+
+def delta_attention(weights: Weights, names: HfNames) -> Iterator[Made]:
+    """Kimi: queries, keys and values have a convolution each, and A is -exp(A_log)."""
+    for start in layers_with(weights, names, "ssm.a"):
+        a = f"{start}ssm.a"
+        shape = weights[a].shape
+        fill = changed(a, logarithms(weights, a))
+        yield Made(name_of(names, a), shape, (a,), fill, math.prod(shape))
+        for name in (f"{start}ssm.conv1d_{part}.weight" for part in "qkv"):
+            if name in weights:
+                shape = weights[name].shape
+                if len(shape) != 4 or shape[0] != 1 or shape[2] != 1:
+                    raise bad_shape(weights, name, "a convolution of [1, rows, 1, columns]")
+                new = (shape[1], 1, shape[3])
+                yield Made(name_of(names, name), new, (name,), gathered([(name, 0, shape[1])]))
 
 
 # State spaces

@@ -143,12 +143,14 @@ std::optional<Pack> find_pack(const SourceTensors& tensors, const SourceTensor& 
   const NameParts parts = split_param(weight.info->name);
   if (parts.param != "weight" || config.model.quantization_method) return std::nullopt;
   const std::string module(parts.module);
-  const PackTensors pack{&weight, tensors.find(module + ".scales"),
-                         tensors.find(module + ".biases"), tensors.find(module + ".global_scale")};
+  const SourceTensor* scales = tensors.find(module + ".scales");
   const ModuleQuant* entry = entries.find(module);
   const bool has_words = weight.info->dtype == Dtype::kU32;
+  if (scales == nullptr && !has_words) return std::nullopt;  // as most weights
+  const PackTensors pack{&weight, scales, tensors.find(module + ".biases"),
+                         tensors.find(module + ".global_scale")};
   if (pack.scales == nullptr) {
-    if (has_words && pack.biases != nullptr) mismatch(pack, "there are biases and no scales");
+    if (pack.biases != nullptr) mismatch(pack, "there are biases and no scales");
     return std::nullopt;
   }
   if (entry != nullptr && !entry->is_pack) {

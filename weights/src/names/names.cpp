@@ -1,6 +1,8 @@
 #include "names/names.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -12,6 +14,19 @@ namespace safetensors::weights {
 namespace {
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+
+/// Returns how many bytes two names have in common at their beginning.
+std::size_t common_prefix(std::string_view a, std::string_view b) noexcept {
+  const std::size_t size = std::min(a.size(), b.size());
+  std::size_t i = 0;
+  for (std::uint64_t x = 0, y = 0; i + sizeof x <= size; i += sizeof x) {
+    std::memcpy(&x, a.data() + i, sizeof x);
+    std::memcpy(&y, b.data() + i, sizeof y);
+    if (x != y) break;
+  }
+  while (i < size && a[i] == b[i]) ++i;
+  return i;
+}
 
 /// Returns whether a part of a name is the number of a layer or expert: at most six digits without
 /// a leading zero.
@@ -273,8 +288,10 @@ std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
 }
 
 bool name_less(std::string_view a, std::string_view b) noexcept {
-  std::size_t i = 0;
-  std::size_t j = 0;
+  // Most names begin alike. A number is compared from its first digit on.
+  std::size_t i = common_prefix(a, b);
+  while (i > 0 && is_digit(a[i - 1])) --i;
+  std::size_t j = i;
   while (i < a.size() && j < b.size()) {
     if (!is_digit(a[i]) || !is_digit(b[j])) {
       if (a[i] != b[j]) {

@@ -11,7 +11,8 @@
 //                                U8 [.., N, K / 2]      E8M0           q * s
 //     NVFP4Tensor                U8 [.., N, K / 2]      E4M3           q * (s * per_tensor_scale)
 //
-// scale has the axes of the weight, each divided by the length of a block.
+// scale has the axes of the weight, each divided by the length of a block. With is_swizzled_scales,
+// the scales of a matrix of MXTensor and NVFP4Tensor are in tiles (scale_tiles.hpp).
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "common/fail.hpp"
 #include "dequant/fp4.hpp"
 #include "dequant/integers.hpp"
+#include "dequant/scale_tiles.hpp"
 #include "dequant/scale_type.hpp"
 #include "dequant/scaled.hpp"
 #include "schemes/claims.hpp"
@@ -58,6 +60,7 @@ struct AoBlocks {
   std::uint64_t rows = 1;
   std::uint64_t columns = 1;
   bool is_single = false;  ///< one scale for all matrices
+  ScaleTiles tiles{};      ///< if the scales are in tiles
 };
 
 bool is_fp4(AoKind kind) noexcept { return kind == AoKind::mxfp4 || kind == AoKind::nvfp4; }
@@ -89,11 +92,21 @@ class AoWeight final : public SchemeWeight {
     const StoredBytes codes = read_rows(*tensors_.qdata, all, rows, interrupt);
     const std::uint64_t begin = bytes_before(*tensors_.qdata, all, rows);
     // Rows that have scales of their own need no others.
-    const bool has_own = blocks_.rows == 1 && !blocks_.is_single;
+    const ScaleTiles& tiles = blocks_.tiles;
+    const bool has_own = blocks_.rows == 1 && !blocks_.is_single && !tiles.used();
     const bool has_own_offsets = has_own && kind_ == AoKind::integers;
-    const StoredBytes scales = has_own ? read_rows(*tensors_.scale, all, rows, interrupt)
-                                       : tensors_.scale->bytes(interrupt);
-    const std::uint64_t scale_begin = has_own ? bytes_before(*tensors_.scale, all, rows) : 0;
+    StoredBytes scales;
+    std::uint64_t scale_begin = 0;
+    if (tiles.used()) {
+      scale_begin = tiles.band_of(rows.begin);
+      scales = tensors_.scale->bytes(scale_begin, tiles.band_of(rows.end - 1) + tiles.band_bytes(),
+                                     interrupt);
+    } else if (has_own) {
+      scale_begin = bytes_before(*tensors_.scale, all, rows);
+      scales = read_rows(*tensors_.scale, all, rows, interrupt);
+    } else {
+      scales = tensors_.scale->bytes(interrupt);
+    }
     StoredBytes offsets;
     std::uint64_t offset_begin = 0;
     if (tensors_.offset != nullptr) {
@@ -112,7 +125,8 @@ class AoWeight final : public SchemeWeight {
       case AoKind::mxfp8: {
         ScaledRows from;
         from.type = tensors_.qdata->info->dtype;
-        from.scale_type = tensors_.scale->info->dtype;
+        from.scale_type = tiles.used() ? Dtype::kF8E8M0 : tensors_.scale->info->dtype;
+        from.tiles = tiles;
         from.codes = codes.bytes.data();
         from.scales = scales.bytes.data();
         from.columns = columns;
@@ -150,6 +164,7 @@ class AoWeight final : public SchemeWeight {
         static constexpr std::byte kOne[4] = {{}, {}, std::byte{0x80}, std::byte{0x3F}};  // 1.0F
         Fp4Matrices from;
         from.scale = kind_ == AoKind::mxfp4 ? Fp4Scale::e8m0 : Fp4Scale::e4m3_multiplied;
+        from.tiles = tiles;
         from.columns = columns;
         from.codes = {codes.bytes.data(), begin};
         from.scales = {scales.bytes.data(), scale_begin};
@@ -178,7 +193,8 @@ class AoWeight final : public SchemeWeight {
   }
   bool stores_rows() const noexcept override {
     const bool has_whole = kind_ == AoKind::nvfp4 && tensors_.offset != nullptr;
-    return !blocks_.is_single && !has_whole && tensors_.columns == nullptr &&
+    return !blocks_.is_single && !blocks_.tiles.used() && !has_whole &&
+           tensors_.columns == nullptr &&
            std::ranges::count(tensors_.others, nullptr) == std::ssize(tensors_.others);
   }
 
@@ -256,8 +272,28 @@ bool fits_types(const AoTensors& tensors, AoKind kind) noexcept {
                                         tensors.offset->info->nbytes() == sizeof(float)));
 }
 
+/// Returns the blocks of a matrix whose scales are in tiles: the description states their length.
+AoBlocks find_tiles_of(const AoTensors& tensors, AoKind kind, const Description& description) {
+  const std::vector<std::uint64_t> shape = shape_of(*tensors.qdata, kind);
+  const Json* stated = description.find("block_size");
+  const std::int64_t* size = stated == nullptr ? nullptr : stated->as_int64();
+  if (size == nullptr || *size < 1) description.bad("block_size is no positive integer");
+  const auto group = static_cast<std::uint64_t>(*size);
+  if (shape.front() == 0 || shape.back() == 0 || shape.back() % group != 0) {
+    mismatch(tensors.list(), "scales must divide qdata evenly");
+  }
+  AoBlocks blocks{1, group, false, {shape.front(), shape.back() / group}};
+  if (tensors.scale->info->nbytes() != blocks.tiles.matrix_bytes()) {
+    mismatch(tensors.list(), "the scales are not those of tiles of 128 x 4: " +
+                                 std::to_string(blocks.tiles.matrix_bytes()) + " bytes");
+  }
+  return blocks;
+}
+
 /// Returns the blocks that the shapes show, checked against those that the description states.
 AoBlocks find_blocks_of(const AoTensors& tensors, AoKind kind, const Description& description) {
+  const bool has_bytes = kind != AoKind::float8 && kind != AoKind::integers;
+  if (has_bytes && description.is_swizzled()) return find_tiles_of(tensors, kind, description);
   const auto bad = [&](const std::string& what) { mismatch(tensors.list(), what); };
   const std::vector<std::uint64_t> shape = shape_of(*tensors.qdata, kind);
   const auto& scales = tensors.scale->info->shape;
@@ -305,14 +341,15 @@ AoBlocks find_blocks_of(const AoTensors& tensors, AoKind kind, const Description
 }
 
 /// Returns how a type of torchao is decoded, or nothing and why not.
-std::optional<AoKind> ao_kind_of(const Description& description, std::string& refusal) {
+std::optional<AoKind> ao_kind_of(const Description& description, std::size_t axes,
+                                 std::string& refusal) {
   const std::string& type = description.type();
   refusal = "torchao " + clipped(type);
   if (type == "Float8Tensor") return AoKind::float8;
   if (type == "Int8Tensor" || type == "IntxUnpackedToInt8Tensor") return AoKind::integers;
   if (type != "MXTensor" && type != "NVFP4Tensor") return std::nullopt;
-  if (description.is_swizzled()) {
-    refusal += " (swizzled scales)";
+  if (description.is_swizzled() && axes != 2) {
+    refusal += " (swizzled scales of a stack)";
     return std::nullopt;
   }
   if (type == "NVFP4Tensor") return AoKind::nvfp4;
@@ -351,7 +388,7 @@ void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint) {
   if (text == metadata.end() || !metadata.contains("tensor_names")) return;
   const Description description(parse_description(text->second, qdata), qdata);
   std::string refusal;
-  const auto kind = ao_kind_of(description, refusal);
+  const auto kind = ao_kind_of(description, qdata.info->shape.size(), refusal);
   if (!kind) {
     checkpoint.refuse(qdata, "scheme \"" + refusal + "\" is not decoded");
     return;
@@ -378,8 +415,9 @@ void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint) {
   if (is_fp4(*kind)) {
     const std::uint64_t group = *kind == AoKind::mxfp4 ? 32 : 16;
     // One byte of scales for each `group` codes of half a byte.
-    if (blocks.columns != group ||
-        tensors.scale->info->nbytes() * group != qdata.info->nbytes() * 2) {
+    const bool fits =
+        blocks.tiles.used() || tensors.scale->info->nbytes() * group == qdata.info->nbytes() * 2;
+    if (blocks.columns != group || !fits) {
       checkpoint.refuse(qdata, "scheme \"" + refusal + " (blocks of " +
                                    std::to_string(blocks.rows) + " x " +
                                    std::to_string(blocks.columns) + ")\" is not decoded");

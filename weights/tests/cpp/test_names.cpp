@@ -172,6 +172,18 @@ TEST_CASE("layers are sorted by their numbers") {
   CHECK(shuffled == names);
 }
 
+TEST_CASE("numbers that begin alike are compared as a whole") {
+  const std::vector<std::string> names = {
+      "layers.1.experts.9.up",    "layers.10.experts.2.up",    "layers.10.experts.2.up_bias",
+      "layers.10.experts.19.up",  "layers.10.experts.128.up",  "layers.10.experts.129.down",
+      "layers.10.experts.129.up", "layers.10.experts.1289.up", "layers.100.experts.1.up"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      CHECK(name_less(names[i], names[k]) == (i < k));
+    }
+  }
+}
+
 TEST_CASE("the order of names is strict and transitive") {
   const std::vector<std::string> names = {"",    "a",     "a0",  "a00",    "a1",   "a01",
                                           "a10", "a9",    "a9b", "b",      "1",    "01",

@@ -46,11 +46,15 @@ def test_stored_models(tmp_path, name):
             np.testing.assert_allclose(found[key], wanted["values"], rtol=1e-6, atol=1e-7)
         else:
             assert sha_of(found[key]) == wanted["sha256_f32"], key
-    assert notes == (
-        ["`rope_freqs.weight`: left out, because checkpoints have them in config.json"]
-        if name in ("apertus", "gemma4-moe")
-        else []
-    )
+    why = "left out, because checkpoints have them in config.json"
+    assert notes == ([f"{LEFT_OUT[name]}: {why}"] if name in LEFT_OUT else [])
+
+
+LEFT_OUT = {
+    "apertus": "`rope_freqs.weight`",
+    "gemma4-moe": "`rope_freqs.weight`",
+    "muse-glimmer": "`layers.0.attention.k_norm.weight` and 3 more",
+}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -83,18 +87,23 @@ def test_other_types_are_rounded_once(tmp_path, name, kind):
             np.testing.assert_array_equal(values.reshape(wanted.shape), wanted)
 
 
-def test_the_tables_are_what_the_script_writes():
-    """They have the names of transformers' own classes."""
+@pytest.fixture(scope="module")
+def script():
+    scripts = str(Path(__file__).parents[2] / "scripts")
+    sys.path.insert(0, scripts)
+    yield importlib.import_module("gen_hf_names")
+    sys.path.remove(scripts)
+
+
+def test_the_file_of_the_tables_is_what_the_script_writes(script):
+    assert script.TARGET.read_text() == script.text_of(TABLES)
+
+
+def test_the_tables_have_the_names_of_classes_of_transformers(script):
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     if not transformers.__version__.startswith("5.23."):
         pytest.skip("the tables were written with another version of transformers")
-    scripts = str(Path(__file__).parents[2] / "scripts")
-    sys.path.insert(0, scripts)
-    try:
-        script = importlib.import_module("gen_hf_names")
-    finally:
-        sys.path.remove(scripts)
     assert script.tables() == TABLES
 
 
@@ -231,6 +240,8 @@ LIES = {
     "bloom": lambda m, t: m.update({"bloom.attention.head_count": 5}),
     "gpt2": lambda m, t: t.update({"blk.0.ffn_up.weight": np.ones(128)}),
     "granitehybrid": lambda m, t: t.update({"blk.0.ssm_a": np.ones((8, 1))}),
+    "kimi-linear": lambda m, t: t.update({"blk.0.ssm_conv1d_k.weight": np.ones((2, 24, 3))}),
+    "muse-glimmer": lambda m, t: m.update({"muse-glimmer.attention.head_count_kv": 3}),
 }
 
 
@@ -238,6 +249,15 @@ LIES = {
 def test_files_that_lie(tmp_path, name):
     source = changed(tmp_path, name, LIES[name])
     with pytest.raises(WeightsError, match="does not fit") as caught:
+        convert(source, tmp_path / "m.safetensors")
+    assert caught.value.code == "bad_shape"
+
+
+def test_layers_that_the_converter_took_for_state_spaces(tmp_path):
+    """Rows of q and k are then not where those of other files are."""
+    key = "granitehybrid.attention.head_count_kv"
+    source = changed(tmp_path, "granitehybrid", lambda m, t: m.update({key: [0, 0]}))
+    with pytest.raises(WeightsError, match="attention.k.weight` does not fit 0 heads") as caught:
         convert(source, tmp_path / "m.safetensors")
     assert caught.value.code == "bad_shape"
 

@@ -295,6 +295,54 @@ def test_auto_round(symmetric, bits, packing, tmp_path):
     close(decoded(tmp_path, parts, {"quantization_config": quant}), w)
 
 
+TORCHAO = {
+    "Float8WeightOnlyConfig": {},
+    "Int8WeightOnlyConfig": {},
+    "Int8DynamicActivationInt8WeightConfig": {},
+    "Int8DynamicActivationIntxWeightConfig": {"weight_dtype": torch.int3},
+    "IntxWeightOnlyConfig": {"weight_dtype": torch.int5},
+    "NVFP4WeightOnlyConfig": {},
+    "MXDynamicActivationMXWeightConfig": {},
+}
+
+
+@pytest.mark.parametrize("name", TORCHAO)
+@pytest.mark.parametrize("n", [128, 144])
+def test_torchao_configurations(n, name, tmp_path):
+    """Those that CPUs can apply; the result is rounded to the type of the layer."""
+    quantization = pytest.importorskip("torchao.quantization")
+    formats = pytest.importorskip("torchao.prototype.mx_formats")
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+
+    config = getattr(quantization, name, None) or getattr(formats, name)
+    layer = torch.nn.Sequential(torch.nn.Linear(320, n, bias=False)).bfloat16()
+    quantization.quantize_(layer, config(**TORCHAO[name]))
+    weight = layer[0].weight
+    tensors, metadata = flatten_tensor_state_dict({M + "weight": weight})
+    st.save_file(tensors, tmp_path / "model.safetensors", metadata)
+    with open_weights(tmp_path / "model.safetensors") as w:
+        found = torch.from_numpy(w["layers.0.ffn.up.weight"].numpy())
+    close(found.bfloat16().float().numpy(), weight.dequantize())
+
+
+@pytest.mark.parametrize("element", ["float8_e5m2", "float4_e2m1fn_x2"])
+@pytest.mark.parametrize("in_tiles", [False, True])
+def test_torchao_elements(in_tiles, element, tmp_path):
+    pytest.importorskip("torchao")
+    from torchao.prototype.mx_formats.mx_tensor import MXTensor
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+
+    for n, k in ((48, 96), (144, 320)):
+        data, kind = matrix(n, k).bfloat16(), getattr(torch, element)
+        weight = MXTensor.to_mx(data, kind, is_swizzled_scales=in_tiles)
+        tensors, metadata = flatten_tensor_state_dict({M + "weight": weight})
+        path = tmp_path / f"{n}.safetensors"
+        st.save_file(tensors, path, metadata)
+        with open_weights(path) as w:
+            found = torch.from_numpy(w["layers.0.ffn.up.weight"].numpy())
+        close(found.bfloat16().float().numpy(), weight.dequantize())
+
+
 def test_torchao_scale_of_the_inputs(tmp_path):
     """The product of inputs and the decoded weight is that of the quantised tensor."""
     pytest.importorskip("torchao")

@@ -9,6 +9,7 @@ import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
 from support import memory
+from weights_support.comfy import tiled
 from weights_support.scheme_models import (
     E2M1,
     E4M3,
@@ -219,6 +220,33 @@ def test_nvfp4(shape, whole, tmp_path):
         check(w, "torchao_nvfp4", SchemeParams(4, 1, 16, True), wanted, list(parts))
 
 
+@pytest.mark.parametrize("kind", ["mxfp8", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("shape", [(N, K), (1, 32), (130, 96), (300, 1056)])
+def test_scales_in_tiles(shape, kind, tmp_path):
+    group = 16 if kind == "nvfp4" else 32
+    packed = codes(shape[0], shape[1] // (1 if kind == "mxfp8" else 2))
+    s = RNG.integers(110, 126, (shape[0], shape[1] // group), np.uint8)
+    tiles = tiled(s)
+    tiles = tiles.reshape(tiles.shape[0] // 4, -1)  # as torchao writes it
+    data = {"block_size": group, "is_swizzled_scales": True}
+    parts = {"qdata": packed, "scale": ("F8_E8M0", tiles)}
+    values = E2M1[nibbles(packed)] if kind != "mxfp8" else E4M3[packed]
+    scales = E8M0[s]
+    if kind == "nvfp4":
+        parts |= {"scale": ("F8_E4M3", tiles), "per_tensor_scale": np.float32(0.0131).reshape(())}
+        scales = E4M3[s] * np.float32(0.0131)
+    elif kind == "mxfp8":
+        parts["qdata"] = ("F8_E4M3", packed)
+        data["elem_dtype"] = torch_type("float8_e4m3fn")
+    else:
+        data["elem_dtype"] = torch_type("float4_e2m1fn_x2")
+    type_name = "NVFP4Tensor" if kind == "nvfp4" else "MXTensor"
+    description = describe(type_name, list(parts), **data)
+    with open_weights(model(tmp_path, parts, description, shards=2)) as w:
+        params = SchemeParams(8 if kind == "mxfp8" else 4, 1, group, True)
+        check(w, f"torchao_{kind}", params, values * spread(scales, shape), list(parts))
+
+
 def test_fusing(tmp_path):
     """Scales of rows and blocks are fused; those of the whole weight are no rows."""
     vector = np.ones((1, 1), np.float32)
@@ -284,12 +312,6 @@ REFUSED = {
     "torchao Int4TilePackedTo4dTensor": describe("Int4TilePackedTo4dTensor", ["qdata"]),
     "torchao Int4PlainInt32Tensor": describe("Int4PlainInt32Tensor", ["qdata"]),
     r"torchao os\.system": describe("os.system", ["qdata"]),
-    r"torchao NVFP4Tensor \(swizzled scales\)": describe(
-        "NVFP4Tensor", ["qdata", "scale"], block_size=16, is_swizzled_scales=True
-    ),
-    r"torchao MXTensor \(swizzled scales\)": describe(
-        "MXTensor", ["qdata"], elem_dtype=torch_type("float8_e5m2"), is_swizzled_scales=True
-    ),
     r"torchao MXTensor \(fp6_e3m2\)": describe(
         "MXTensor", ["qdata"], elem_dtype=torch_type("fp6_e3m2"), block_size=32
     ),
@@ -308,6 +330,17 @@ def test_other_types_are_refused_by_name(name, tmp_path):
         np.testing.assert_array_equal(t.numpy(), packed)
         with pytest.raises(WeightsError, match=f'scheme "{name}" is not decoded') as caught:
             t.numpy("float32")
+        assert caught.value.code == "unsupported"
+
+
+@pytest.mark.parametrize("kind", ["MXTensor", "NVFP4Tensor"])
+def test_stacks_with_scales_in_tiles_are_refused_by_name(kind, tmp_path):
+    data = {"elem_dtype": torch_type("float4_e2m1fn_x2"), "is_swizzled_scales": True}
+    parts = {"qdata": codes(2, 4, 16), "scale": ("F8_E4M3", codes(2, 32, 16))}
+    text = rf'scheme "torchao {kind} \(swizzled scales of a stack\)" is not decoded'
+    with open_weights(model(tmp_path, parts, describe(kind, [], **data))) as w:
+        with pytest.raises(WeightsError, match=text) as caught:
+            w[DOWN + "_weight_qdata"].numpy("float32")
         assert caught.value.code == "unsupported"
 
 
@@ -338,6 +371,7 @@ def test_the_metadata_is_searched_once(tmp_path):
 
 FLOAT8 = describe("Float8Tensor", ["qdata", "scale"], block_size=[1, K])
 INT8 = describe("Int8Tensor", ["qdata", "scale"], block_size=[1, K])
+E4M3_ELEMENTS = {"elem_dtype": torch_type("float8_e4m3fn")}
 F8 = ("F8_E4M3", np.zeros((N, K), np.uint8))
 BYTES = np.zeros((N, K), np.int8)
 ONES = np.ones((N, 1), np.float32)
@@ -408,6 +442,24 @@ BAD = {  # the parts, the description, the code, and what the error names
         describe("MXTensor", [], is_swizzled_scales=1),
         "quant_mismatch",
         "is_swizzled_scales is no boolean",
+    ),
+    "tiles of another shape": (
+        {"qdata": F8, "scale": ("F8_E8M0", np.ones((32, 16), np.uint8))},
+        describe("MXTensor", [], block_size=32, is_swizzled_scales=True, **E4M3_ELEMENTS),
+        "quant_mismatch",
+        "not those of tiles of 128 x 4: 1536 bytes",
+    ),
+    "tiles of blocks of no length": (
+        {"qdata": F8, "scale": ("F8_E8M0", np.ones((32, 48), np.uint8))},
+        describe("MXTensor", [], block_size=0, is_swizzled_scales=True, **E4M3_ELEMENTS),
+        "quant_mismatch",
+        "block_size is no positive integer",
+    ),
+    "tiles of floats": (
+        {"qdata": F8, "scale": np.ones((96, 4), np.float32)},
+        describe("Float8Tensor", [], block_size=32, is_swizzled_scales=True),
+        "quant_mismatch",
+        "block_size says",
     ),
     "experts share": (
         {"qdata": np.zeros((4, 8, 16), np.int8), "scale": np.ones((2, 1, 1), np.float32)},

@@ -4,7 +4,8 @@
 
 The numbers are random; the names, types and shapes are those of published models, in small. Each
 model is a folder with config.json and model.safetensors. Fuzzers take at most 4,096 bytes of a
-seed, so each has few modules. Seeds of other formats are in ../seeds.
+seed, so each has few modules. Seeds of other formats, and of those that are refused, are in
+../seeds.
 """
 
 import json
@@ -98,6 +99,7 @@ def main() -> None:
     comfy()
     others()
     packs_and_blocks()
+    rarer()
 
 
 def group(
@@ -428,6 +430,78 @@ def packs_and_blocks() -> None:
             "blk.0.attn_q.scale": scales(1),
         },
     )
+
+
+def rarer() -> None:
+    """Older and rarer spellings, and formats that are refused by name."""
+    q, k, v = (ATTENTION + f"{name}_proj." for name in "qkv")
+    fp8: Stored = ("F8_E4M3", codes(5, 8))
+    save(
+        "fp8_mistral",
+        {q + "weight": fp8, q + "qscale_weight": scales(), q + "qscale_act": scales()},
+        quant_method="fp8",
+    )
+    save(
+        "mxfp4_plain",
+        {
+            q + "weight": codes(5, 32),
+            q + "weight_scale": RNG.integers(120, 130, (5, 2), np.uint8),
+            k + "weight": codes(5, 16).view(np.int8),
+            k + "scale": ("F8_E8M0", RNG.integers(120, 130, (5, 1), np.uint8)),
+        },
+        quant_method="modelopt",
+        quant_algo="MXFP4",
+    )
+    save(
+        "../seeds/ct_sparse",
+        {
+            q + "compressed": scales(9),
+            q + "bitmask": codes(5, 1),
+            q + "row_offsets": np.array([[0], [2], [4], [6], [8]], np.int64),
+            q + "shape": np.array([5, 8], np.int64),
+            k + "weight_packed": words(4, 8),
+            k + "scale_packed": scales(1, 8).astype(np.float16),
+            k + "meta": codes(8, 2).view(np.int16),
+            k + "weight_shape": np.array([8, 32], np.int64),
+        },
+        quant_method="compressed-tensors",
+        format="mixed-precision",
+    )
+    metadata = {}
+    for module, kind in ((q, "IntxUnpackedToInt8Tensor"), (k, "MXTensor")):
+        data: dict[str, object] = {"block_size": [1, 32] if module == q else 32}
+        if module == k:
+            data["elem_dtype"] = {"_type": "torch.dtype", "_data": "float8_e4m3fn"}
+        metadata[module + "weight"] = json.dumps({"_type": kind, "_data": data})
+    metadata["tensor_names"] = json.dumps(list(metadata))
+    tensors: dict[str, Stored] = {
+        q + "weight:qdata": codes(4, 64).view(np.int8),
+        q + "weight:scale": scales(4, 2),
+        q + "weight:zero_point": codes(4, 2).view(np.int8),
+        k + "weight:qdata": ("F8_E4M3", codes(4, 64)),
+        k + "weight:scale": ("F8_E8M0", codes(4, 2)),
+    }
+    config = {"model_type": "llama", "quantization_config": {"quant_method": "torchao"}}
+    write_model(HERE / "torchao_colon", tensors, config, metadata=metadata)
+    tensors = {}
+    for module, kind, stored in (
+        (q, "float8_e4m3fn", fp8),
+        (k, "float8_e5m2", ("F8_E5M2", codes(5, 8))),
+        (v, "int8_tensorwise", codes(5, 8).view(np.int8)),
+    ):
+        tensors[module + "weight"] = stored
+        tensors[module + "weight_scale"] = scales()
+        tensors[module + "comfy_quant"] = marker(format=kind)
+    write_model(HERE / "comfy_scaled", tensors, {"model_type": "llama"})
+    data = {"block_size": 16, "is_swizzled_scales": True}
+    metadata = {q + "weight": json.dumps({"_type": "NVFP4Tensor", "_data": data})}
+    metadata["tensor_names"] = json.dumps([q + "weight"])
+    tensors = {
+        q + "_weight_qdata": codes(4, 32),
+        q + "_weight_scale": ("F8_E4M3", codes(32, 16)),
+        q + "_weight_per_tensor_scale": scales(),
+    }
+    write_model(HERE / "torchao_tiles", tensors, config, metadata=metadata)
 
 
 if __name__ == "__main__":

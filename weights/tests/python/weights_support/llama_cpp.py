@@ -24,6 +24,11 @@ def without_omitted(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not OMIT}
 
 
+def rename(path: Path, names: tuple[str, str]) -> None:
+    tensors = {re.sub(*names, name): each.copy() for name, each in load_file(path).items()}
+    save_file(tensors, path, {"format": "pt"})
+
+
 def make(tiny: Tiny, folder: Path) -> Any:
     """Returns a model with random weights, also of norms and biases, saved in the folder."""
     import torch
@@ -57,6 +62,8 @@ def make(tiny: Tiny, folder: Path) -> Any:
             if re.search(tiny.transposed, name):
                 tensors[name] = tensors[name].swapaxes(-1, -2).copy()
         save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    if tiny.published[0]:
+        rename(folder / "model.safetensors", tiny.published)
     # The converters of Gemma count the tokens.
     tokens = {str(i): i for i in range(COMMON["vocab_size"])}
     table = {"model": {"vocab": tokens, "type": "WordPiece"}, "added_tokens": []}
@@ -88,8 +95,7 @@ def as_published(folder: Path, tiny: Tiny) -> Iterator[None]:
     raw = without_omitted({**json.loads(saved[paths[0]]), **tiny.raw})
     paths[0].write_text(json.dumps(raw))
     if tiny.hub[0]:
-        tensors = {re.sub(*tiny.hub, name): each for name, each in load_file(paths[1]).items()}
-        save_file(tensors, paths[1], {"format": "pt"})
+        rename(paths[1], tiny.hub)
     try:
         yield
     finally:

@@ -126,6 +126,13 @@ SIGLIP = {
     "image_size": 16,
     "patch_size": 4,
 }
+TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "patch_size": 4,
+}
 LLAMA = {"model_type": "llama"}
 SHORT_SECTIONS = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0}
 SECTIONS = {"rope_type": "default", "mrope_section": [4, 2, 2], "rope_theta": 10000.0}
@@ -153,6 +160,9 @@ class Tiny(NamedTuple):
     """A pattern of names, and what published checkpoints have in its place."""
     transposed: str = ""
     """A pattern of names whose tensors are transposed in published checkpoints."""
+    published: tuple[str, str] = ("", "")
+    """A pattern of names that transformers also loads under others: those of published checkpoints,
+    which are here in its place."""
 
 
 #: By a name, which is the architecture of GGUF unless the model states another.
@@ -341,6 +351,12 @@ MODELS = {
         {**LOCAL_EXPERTS, "shared_intermediate_size": 28},
         architecture="granitemoe",
     ),
+    "hunyuan_vl": Tiny(
+        "HunYuanVL",
+        {"text_config": {"rope_parameters": SECTIONS}, "vision_config": TOWER},
+        head="ForConditionalGeneration",
+        lost="vit",
+    ),
     "jamba": Tiny(
         "Jamba",
         {
@@ -355,6 +371,34 @@ MODELS = {
             "mamba_dt_rank": 6,
             "use_mamba_kernels": False,
         },
+    ),
+    "kimi-linear": Tiny(
+        "KimiLinear",
+        {
+            **MLA,
+            "n_routed_experts": OMIT,
+            "num_experts": 6,
+            "n_group": 1,
+            "topk_group": 1,
+            "layer_types": ["linear_attention", "full_attention"],
+            "linear_head_dim": 12,
+            "linear_num_heads": 4,
+            "linear_conv_kernel_dim": 3,
+        },
+        raw={
+            "num_experts": 6,
+            "num_experts_per_token": 2,
+            "num_shared_experts": 1,
+            "first_k_dense_replace": 1,
+            "linear_attn_config": {
+                "kda_layers": [1],
+                "full_attn_layers": [2],
+                "head_dim": 12,
+                "num_heads": 4,
+                "short_conv_kernel_size": 3,
+            },
+        },
+        published=(r"block_sparse_moe\.(?=(gate|up|down)_proj)", "mlp."),
     ),
     "mamba": Tiny("Mamba", {**MAMBA, **TIED}),
     "mamba2": Tiny(
@@ -389,6 +433,36 @@ MODELS = {
         },
     ),
     "minicpm3": Tiny("MiniCPM3", {**MLA, "q_lora_rank": 18}),
+    "minimax-m3": Tiny(
+        "MiniMaxM3Sparse",
+        {
+            "text_config": {
+                **LOCAL_EXPERTS,
+                "rotary_dim": 8,
+                "layer_types": ["full_attention", "minimax_m3_sparse"],
+                "mlp_layer_types": ["dense", "sparse"],
+                "dense_intermediate_size": 40,
+                "shared_intermediate_size": 28,
+                "index_n_heads": 2,
+                "index_head_dim": 14,
+            },
+            "vision_config": TOWER,
+        },
+        "MiniMaxM3VLConfig",
+        head="ForConditionalGeneration",
+        lost="vision|multi_modal|patch_merge",
+        raw={
+            "n_shared_experts": 1,
+            "moe_layer_freq": [0, 1],
+            "sparse_attention_config": {
+                "sparse_num_index_heads": 2,
+                "sparse_index_dim": 14,
+                "sparse_topk_blocks": 4,
+                "sparse_block_size": 4,
+                "sparse_local_block": 1,
+            },
+        },
+    ),
     "mistral": Tiny("Mistral", {}, architecture="llama"),
     "mistral4": Tiny(
         "Mistral4",
@@ -397,6 +471,20 @@ MODELS = {
     ),
     "modern-bert": Tiny("ModernBert", {**NO_HEAD_DIM}, head="Model"),
     "mpt": Tiny("Mpt", {**MPT}, raw={"architectures": ["MPTForCausalLM"]}),
+    "muse-glimmer": Tiny(
+        "MuseGlimmer",
+        {
+            "text_config": {"layer_types": ["sliding_attention", "full_attention"]},
+            "vision_config": {
+                **TOWER,
+                "pos_emb_height": 4,
+                "pos_emb_width": 4,
+                "max_position_embeddings": 16,
+            },
+        },
+        head="ForConditionalGeneration",
+        lost=r"model\.(vision|multi)",
+    ),
     "nemotron_h": Tiny(
         "NemotronH",
         {**NEMOTRON_H, "layers_block_type": ["mamba", "attention", "mlp"]},
@@ -486,6 +574,33 @@ MODELS = {
         "StableLm", {**NO_HEAD_DIM, "qk_layernorm": True}, raw={"partial_rotary_factor": 0.25}
     ),
     "starcoder": Tiny("GPTBigCode", {**GPT_2, **TIED}),
+    "step35": Tiny(
+        "Step3p7",
+        {
+            "text_config": {
+                "moe_intermediate_size": 24,
+                "n_routed_experts": 6,
+                "num_experts_per_tok": 2,
+                "share_expert_dim": 28,
+                "mlp_layer_types": ["dense", "sparse"],
+                "layer_types": ["full_attention", "sliding_attention"],
+                "sliding_window": 8,
+                "num_sliding_attention_heads": 6,
+            },
+            "vision_config": {**TOWER, "image_size": 16},
+        },
+        head="ForConditionalGeneration",
+        lost="vision|vit",
+        raw={
+            "architectures": ["Step3p5ForCausalLM"],
+            "num_attention_groups": 2,
+            "moe_num_experts": 6,
+            "moe_top_k": 2,
+            "attention_other_setting": {"num_attention_heads": 6, "num_attention_groups": 2},
+            "partial_rotary_factors": [0.5, 1.0],
+            "moe_layers_enum": "1",
+        },
+    ),
     "t5": Tiny("T5", {**T5, **GATED}, head="ForConditionalGeneration", raw=T5),
     "t5-relu": Tiny("T5", {**T5}, architecture="t5:relu", head="ForConditionalGeneration", raw=T5),
     "t5encoder": Tiny("T5", {**T5, **GATED}, head="EncoderModel"),
