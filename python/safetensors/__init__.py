@@ -76,7 +76,7 @@ def _register_alias() -> None:
 
     SafetensorError says that it is from this module. cloudpickle, of Ray, Dask and joblib, ships a
     class as a copy unless its module is in sys.modules, and `except` does not catch a copy. The
-    module has no file, because finding and reading one takes a tenth of the import.
+    module has no file, because finding and reading one takes a twentieth of the import.
     """
     name = f"{__name__}._safetensors_rust"
     alias = type(sys)(name, "The compiled module, under upstream's name.")

@@ -80,7 +80,7 @@ TEST_CASE("a name of its own is taken apart as it was made") {
     CHECK(OwnName::stem_in(name + "x", "tmp").empty());
     CHECK(OwnName::stem_in(name.substr(1), "tmp").empty());
   }
-  for (const std::string& name :
+  for (const std::string_view name :
        {"", ".", "..0123456789abcdef.tmp", ".m.0123456789abcde.tmp", ".m.0123456789abcdeF.tmp",
         ".m.0123456789abcdefg.tmp", ".m.0123456789abcdef.", ".m.0123456789abcdef", ".m.tmp",
         "m.0123456789abcdef.tmp", ".m-0123456789abcdef.tmp", ".m.0123456789abcdef-tmp"}) {

@@ -12,6 +12,7 @@
 #include "io/file_source.hpp"
 #include "posix_support.hpp"
 #include "safetensors/safe_open.hpp"
+#include "safetensors/to_float.hpp"
 #include "slice_oracle.hpp"
 
 using safetensors::Backend;

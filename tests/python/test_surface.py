@@ -379,6 +379,11 @@ def test_the_rust_modules_name_can_be_imported():
     for name in EXTENSION:
         assert getattr(extension, name) is getattr(safetensors, name), name
     assert safetensors._safetensors_rust is extension
+    assert set(EXTENSION) <= set(extension.__all__)
+    # No file is looked for and read, which would be a twentieth of the import.
+    spec = importlib.util.find_spec("safetensors._safetensors_rust")
+    assert spec is not None
+    assert spec.loader is None
 
 
 def test_safetensor_error(upstream):
