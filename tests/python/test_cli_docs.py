@@ -58,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         exec(compile(program, PAGE, "exec"), {})
-    copied = re.findall(r"^\| `(\S+)` \| `(tests/\S+)` \|$", TEXT, re.MULTILINE)
+    copied = re.findall(r"^\| `(\S+)` \| `(weights/tests/\S+)` \|$", TEXT, re.MULTILINE)
     assert len(copied) == 2
     for name, source in copied:
         copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copyfile
