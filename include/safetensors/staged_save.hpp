@@ -60,10 +60,10 @@ class SAFETENSORS_API StagedSave {
   /// Plans the file. The interrupt of the options is for write(), their progress is not used.
   ///
   /// Throws: what plan_layout throws; kInvalidArgument as save_file().
-  StagedSave(std::span<const TensorData> tensors, std::filesystem::path path,
+  StagedSave(std::span<const TensorData> tensors, const std::filesystem::path& path,
              const Metadata* metadata = nullptr, const SaveOptions& options = {});
   /// The same, with sums that the caller made.
-  StagedSave(std::span<const TensorData> tensors, std::filesystem::path path,
+  StagedSave(std::span<const TensorData> tensors, const std::filesystem::path& path,
              const Metadata* metadata, const SaveOptions& options,
              std::unique_ptr<detail::WriteSums> sums);
   StagedSave(const StagedSave&) = delete;

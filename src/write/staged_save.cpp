@@ -287,15 +287,14 @@ class StagedSave::State {
   bool has_ended_ = false;
 };
 
-StagedSave::StagedSave(std::span<const TensorData> tensors, std::filesystem::path path,
+StagedSave::StagedSave(std::span<const TensorData> tensors, const std::filesystem::path& path,
                        const Metadata* metadata, const SaveOptions& options)
     : StagedSave(tensors, path, metadata, options, detail::sums_of_save(path, options)) {}
 
-StagedSave::StagedSave(std::span<const TensorData> tensors, std::filesystem::path path,
+StagedSave::StagedSave(std::span<const TensorData> tensors, const std::filesystem::path& path,
                        const Metadata* metadata, const SaveOptions& options,
                        std::unique_ptr<detail::WriteSums> sums)
-    : state_(
-          std::make_unique<State>(tensors, std::move(path), metadata, options, std::move(sums))) {}
+    : state_(std::make_unique<State>(tensors, path, metadata, options, std::move(sums))) {}
 
 StagedSave::~StagedSave() = default;
 
