@@ -26,7 +26,8 @@ void write_beside(py::handle path, py::handle data, py::handle like, bool fsync,
     const GilRelease release;
     std::optional<detail::OwnPlace> rights;
     if (!other.empty()) rights = detail::place_of_own(other);
-    const auto sink = detail::make_own_sink(detail::place_of_own(target), rights ? &*rights : nullptr, ask);
+    const auto sink =
+        detail::make_own_sink(detail::place_of_own(target), rights ? &*rights : nullptr, ask);
     detail::write_all(*sink, view.bytes(), fsync);
   });
 }
