@@ -25,7 +25,7 @@ struct Found {
 Found hash_tensor(const ByteSource& file, std::uint64_t data_begin, const TensorInfo& info,
                   std::span<const std::uint64_t> shape) {
   TensorHasher hasher(info.dtype, shape, kDigestBlockSize);
-  Buffer buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kStep, info.nbytes())));
+  const Buffer buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kStep, info.nbytes())));
   for (std::uint64_t at = info.begin; at < info.end;) {
     const std::span<std::byte> piece = buffer.bytes().first(
         static_cast<std::size_t>(std::min<std::uint64_t>(kStep, info.end - at)));

@@ -35,18 +35,18 @@ constinit PerProcess<ThreadBudget> budget;  // a forked process has none of its 
 /// Reserves up to `wanted` of the threads that are left, and at least one, so that no load waits
 /// for another. Returns how many; pass that to release_threads().
 unsigned acquire_threads(unsigned wanted) {
-  ThreadBudget& all = budget.get();
-  const std::lock_guard lock(all.mutex);
-  const unsigned left = kMaxThreads - std::min(kMaxThreads, all.used);
+  ThreadBudget& threads = budget.get();
+  const std::lock_guard lock(threads.mutex);
+  const unsigned left = kMaxThreads - std::min(kMaxThreads, threads.used);
   const unsigned count = std::max(1U, std::min(wanted, left));
-  all.used += count;
+  threads.used += count;
   return count;
 }
 
 void release_threads(unsigned count) {
-  ThreadBudget& all = budget.get();
-  const std::lock_guard lock(all.mutex);
-  all.used -= std::min(all.used, count);
+  ThreadBudget& threads = budget.get();
+  const std::lock_guard lock(threads.mutex);
+  threads.used -= std::min(threads.used, count);
 }
 
 }  // namespace
