@@ -60,6 +60,7 @@ TESTS: dict[str, list[str]] = {
     "_paths.py": ["url_arguments", "shards", "cli_inputs"],
     "_pickling.py": ["pickles", "pickled_secrets"],
     "_range_reader.py": ["range_reader*", "url_arguments"],
+    "_progress.py": ["load_files", "load_into", "save_progress", "save_files"],
     "_reading.py": ["cli_inputs", "sums_make", "in_place"],
     "_regions.py": ["regions", "jax_reads"],
     "_remote/": ["remote_*", "hub_*", "range_server"],
