@@ -102,9 +102,7 @@ class HttpReader:
             found = found.sized(len(transfer.data))
         size = found.version.size
         if transfer.is_whole:
-            self.concurrency = (
-                1  # so that a load of such files has one thread, which needs no turns
-            )
+            self.concurrency = 1  # a load of such files has one thread, which needs no turns
             if transfer.got == size:
                 self._whole = transfer.data
             else:
