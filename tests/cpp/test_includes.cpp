@@ -67,7 +67,7 @@ struct Rule {
 const std::vector<std::string> kBaseForWeights = {
     "base/checked.hpp",       "base/display_path.hpp", "base/json_document.hpp",
     "base/little_endian.hpp", "base/name_hash.hpp",    "base/name_suggestions.hpp",
-    "base/per_process.hpp",   "base/text.hpp"};
+    "base/per_process.hpp",   "base/text.hpp",         "base/utf8.hpp"};
 const std::vector<std::string> kBindingsForWeights = {"error_classes.hpp", "fast_def.hpp",
                                                       "gil.hpp", "open_hook.hpp", "python.hpp"};
 

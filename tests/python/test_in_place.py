@@ -483,14 +483,14 @@ def test_others_cannot_read_the_journal(tmp_path):
 def test_a_reader_that_came_in_meanwhile(tmp_path, monkeypatch):
     """A lease that was broken before the mark: nothing is changed."""
     path = make(tmp_path / "a")
-    get = safetensors._saving.in_place.fcntl.fcntl
+    get = safetensors._saving.lease.fcntl.fcntl
 
     def broken(fd, command, *rest):
-        if command == safetensors._saving.in_place.fcntl.F_GETLEASE:
-            return safetensors._saving.in_place.fcntl.F_UNLCK
+        if command == safetensors._saving.lease.fcntl.F_GETLEASE:
+            return safetensors._saving.lease.fcntl.F_UNLCK
         return get(fd, command, *rest)
 
-    monkeypatch.setattr("safetensors._saving.in_place.fcntl.fcntl", broken)
+    monkeypatch.setattr("safetensors._saving.lease.fcntl.fcntl", broken)
     with pytest.raises(SafetensorError, match="opened it while the change was prepared"):
         change(path)
     assert state(path) == "old"

@@ -481,8 +481,9 @@ def test_another_save_between_the_steps_of_one(traced, tmp_path, rename, sums):
         assert sums_of(path).exists() == (sums is not None)
         assert first.wait(60) == 0
     assert stn.load_file(path)["a"][0] == (2 if when == 1 else 3)
-    assert sums_of(path).exists() == (when == 1)
-    if when == 1:
+    # Before its second renaming, the first save may have seen that its file is replaced.
+    assert sums_of(path).exists() or when == 2
+    if sums_of(path).exists():
         cli.output("hash", path, "--check")
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
