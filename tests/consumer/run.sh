@@ -268,7 +268,7 @@ quietly cmake --install "$work/build" --prefix "$work/absolute"
 quietly ask -DCMAKE_PREFIX_PATH="$work/absolute" -DCONSUMER_COMPONENTS=weights
 
 # A generator for several configurations: releases have the same flags as alone, and debugging none.
-quietly cmake -S "$root" -B "$work/several" -G "Ninja Multi-Config"
+quietly cmake -S "$root" -B "$work/several" -G "Ninja Multi-Config" -DBUILD_SHARED_LIBS=ON
 for flag in FORTIFY_SOURCE=3 stack-protector-strong z,now unity_; do
   grep -q -- "$flag" "$work/several/CMakeFiles/impl-Release.ninja" || fail "$flag in no Release of several"
 done
