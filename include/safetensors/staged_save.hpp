@@ -51,9 +51,8 @@ struct StagedPlace {
 /// written some. A file is written as save_file() does, but one that cannot be replaced is not
 /// overwritten.
 ///
-/// Thread safety: stage(), write(), stop() and nbytes_done() may be called at the same time,
-/// stage()
-///   and write() each once.
+/// Thread safety: stage(), write(), stop() and nbytes_done() may be called at the same time, the
+///   first two once each.
 /// Lifetime: the tensors must stay until stage() has returned.
 class SAFETENSORS_API StagedSave {
  public:
@@ -77,7 +76,8 @@ class SAFETENSORS_API StagedSave {
   /// places: of each tensor, in the order given to the constructor; empty if all are in memory.
   /// budget_nbytes: the limit of the memory of all saves; by default a quarter of what is
   ///   available. One save may always have one chunk.
-  /// Throws: what `read`, `interrupt` and copies from devices throw; Error kOutOfMemory.
+  /// Throws: what `read`, `interrupt` and copies from devices throw; Error kOutOfMemory;
+  ///   kInvalidArgument for another number of places than of tensors.
   void stage(std::span<const StagedPlace> places = {},
              std::optional<std::uint64_t> budget_nbytes = {}, const Interrupt& interrupt = {});
   /// Writes the file, as the copies come.

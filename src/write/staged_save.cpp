@@ -36,7 +36,8 @@ class StagedSave::State {
  public:
   State(std::span<const TensorData> tensors, std::filesystem::path path, const Metadata* metadata,
         const SaveOptions& options, std::unique_ptr<detail::WriteSums> sums)
-      : path_(std::move(path)),
+      : count_(tensors.size()),
+        path_(std::move(path)),
         fsync_(options.fsync),
         interrupt_(options.interrupt),
         sums_(std::move(sums)) {
@@ -59,14 +60,14 @@ class StagedSave::State {
 
   void stage(std::span<const StagedPlace> places, std::optional<std::uint64_t> budget,
              const Interrupt& interrupt) {
-    const Staging staging{places, budget ? *budget : memory_.default_budget(), interrupt};
+    const Staging staging = staging_of(places, budget, interrupt);
     while (stage_some(staging)) {
     }
   }
 
   void write_here(std::span<const StagedPlace> places, std::optional<std::uint64_t> budget,
                   const Interrupt& interrupt) {
-    const Staging staging{places, budget ? *budget : memory_.default_budget(), interrupt};
+    const Staging staging = staging_of(places, budget, interrupt);
     interrupt_ = interrupt;
     stage_next_ = [&] { (void)stage_some(staging); };
     write();
@@ -101,6 +102,17 @@ class StagedSave::State {
     std::uint64_t budget;
     const Interrupt& interrupt;
   };
+
+  [[nodiscard]] Staging staging_of(std::span<const StagedPlace> places,
+                                   std::optional<std::uint64_t> budget,
+                                   const Interrupt& interrupt) const {
+    if (!places.empty() && places.size() != count_) {
+      fail(ErrorCode::kInvalidArgument,
+           std::to_string(places.size()) + " places for " + std::to_string(count_) + " tensors",
+           {.path = path_});
+    }
+    return {places, budget ? *budget : memory_.default_budget(), interrupt};
+  }
 
   /// Copies to as many chunks as there is room for. Returns false if all tensors were copied, or
   /// the save has ended.
@@ -269,6 +281,7 @@ class StagedSave::State {
   }
 
   SaveMemory& memory_ = SaveMemory::get();
+  std::size_t count_;  // of tensors
   std::filesystem::path path_;
   bool fsync_;
   Interrupt interrupt_;        // of write()

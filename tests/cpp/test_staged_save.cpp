@@ -138,6 +138,17 @@ TEST_CASE("a function reads a tensor that is elsewhere") {
   (void)safetensors::release_save_memory();
 }
 
+TEST_CASE("each tensor has a place, or none has") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  StagedSave save(test::views_of(tensors), folder / "f");
+  const std::vector<StagedPlace> places(tensors.size() - 1);
+  CHECK(test::outcome_of([&] { save.stage(places); }) == "kInvalidArgument");
+  CHECK(test::outcome_of([&] { save.write_here(places); }) == "kInvalidArgument");
+  save.write_here();
+  CHECK(folder.count() == 1);
+}
+
 TEST_CASE("a save that was stopped waits for nothing") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = long_tensors();

@@ -55,7 +55,7 @@ class SAFETENSORS_API WriteSums {
 
   /// For no sums: nothing is hashed.
   WriteSums() = default;
-  /// Writes to `path`, whose last name is followed by no link, what `make` returns.
+  /// Writes what `make` returns to `path`. If that is a link, it is replaced, not followed.
   WriteSums(std::filesystem::path path, Make make);
   WriteSums(const WriteSums&) = delete;
   WriteSums& operator=(const WriteSums&) = delete;
@@ -82,7 +82,7 @@ class SAFETENSORS_API WriteSums {
     std::span<const std::byte> bytes;
   };
 
-  /// Calls `write`, which writes these parts, while a thread hashes them, and returns its result.
+  /// Calls `write`, which writes these parts, while a thread hashes them.
   template <typename Write>
   void write_beside(std::span<const Part> parts, const Write& write) {
     const Hashing hashing(*this, is_wanted() ? parts : std::span<const Part>());
