@@ -225,21 +225,7 @@ install_torch() {
 }
 
 # hash_sources: one hash over everything that the package is built from.
-hash_sources() {
-  "$base_python" - <<'PY'
-import hashlib
-from pathlib import Path
-
-total = hashlib.sha256()
-names = ["CMakeLists.txt", "pyproject.toml", "cmake", "include", "python", "src"]
-names += [f"weights/{name}" for name in ("CMakeLists.txt", "bindings", "cmake", "include", "src")]
-for top in map(Path, names):
-    for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
-            total.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-print(total.hexdigest())
-PY
-}
+hash_sources() { "$base_python" scripts/hash_sources.py; }
 
 # install_project: build and install this checkout, unless its present sources are installed. With
 # SAFETENSORS_WHEEL, a wheel of these sources, only install.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import subprocess
@@ -22,8 +21,6 @@ PEERS = {
     "tensorizer": ("tensorizer==2.12.1", "tensorizer"),
     "mlx": ("mlx[cpu]==0.32.4", "mlx.core"),
 }
-# What this package is built from.
-SOURCES = ("CMakeLists.txt", "pyproject.toml", "cmake", "include", "python", "src")
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,8 @@ class Environments:
         else:
             found = Environment("ours", python)
             stamp = self.folder / "ours" / "complete"
-            sources = hash_sources()
+            command = [sys.executable, str(ROOT / "scripts" / "hash_sources.py")]
+            sources = subprocess.check_output(command, text=True)
             if not stamp.exists() or stamp.read_text() != sources:
                 print("building and installing this checkout", flush=True)
                 self.install("ours", "--force-reinstall", "--no-deps", str(ROOT))
@@ -129,15 +127,3 @@ class Environments:
         if subprocess.run(command, cwd="/", env=variables, check=False).returncode:
             raise Unavailable("the safetensors found is not this package")
         return found
-
-
-def hash_sources() -> str:
-    """One hash over everything that this package is built from."""
-    whole = hashlib.sha256()
-    for source in SOURCES:
-        top = ROOT / source
-        for path in [top] if top.is_file() else sorted(top.rglob("*")):
-            if path.is_file() and path.suffix not in (".so", ".pyc"):
-                whole.update(f"{path.relative_to(ROOT)}\0".encode())
-                whole.update(path.read_bytes())
-    return whole.hexdigest()
