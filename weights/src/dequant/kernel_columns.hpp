@@ -10,9 +10,31 @@ namespace safetensors::weights::SAFETENSORS_VARIANT {
 inline void transpose_words(const U8* SAFETENSORS_RESTRICT from, std::size_t stride,
                             std::size_t rows, std::size_t columns,
                             U8* SAFETENSORS_RESTRICT to) noexcept {
-  for (std::size_t row = 0; row < rows; ++row, from += stride) {
+  const std::size_t row_nbytes = 4 * rows;  // of the result
+  std::size_t row = 0;
+  for (; row + 4 <= rows; row += 4, from += 4 * stride) {
+    std::size_t column = 0;
+    for (; column + 4 <= columns; column += 4) {
+      const U8* at = from + 4 * column;
+      const BytePair x = interleave<4>(load_bytes(at), load_bytes(at + stride));
+      const BytePair y = interleave<4>(load_bytes(at + 2 * stride), load_bytes(at + 3 * stride));
+      const BytePair low = interleave<8>(x.first, y.first);
+      const BytePair high = interleave<8>(x.second, y.second);
+      U8* put = to + column * row_nbytes + 4 * row;
+      store(low.first, put);
+      store(low.second, put + row_nbytes);
+      store(high.first, put + 2 * row_nbytes);
+      store(high.second, put + 3 * row_nbytes);
+    }
+    for (; column < columns; ++column) {
+      for (std::size_t i = 0; i < 4; ++i) {
+        std::memcpy(to + column * row_nbytes + 4 * (row + i), from + i * stride + 4 * column, 4);
+      }
+    }
+  }
+  for (; row < rows; ++row, from += stride) {
     for (std::size_t column = 0; column < columns; ++column) {
-      std::memcpy(to + 4 * (column * rows + row), from + 4 * column, 4);
+      std::memcpy(to + column * row_nbytes + 4 * row, from + 4 * column, 4);
     }
   }
 }

@@ -152,6 +152,9 @@ SAFETENSORS_INLINE BytePair interleave(const Bytes& x, const Bytes& y) noexcept 
   } else if constexpr (width == 2) {
     return {reinterpret_cast<Bytes>(_mm_unpacklo_epi16(a, b)),
             reinterpret_cast<Bytes>(_mm_unpackhi_epi16(a, b))};
+  } else if constexpr (width == 4) {
+    return {reinterpret_cast<Bytes>(_mm_unpacklo_epi32(a, b)),
+            reinterpret_cast<Bytes>(_mm_unpackhi_epi32(a, b))};
   } else {
     static_assert(width == 8);
     return {reinterpret_cast<Bytes>(_mm_unpacklo_epi64(a, b)),
