@@ -4,6 +4,7 @@ PyInstaller, Nuitka and cx_Freeze take in what import statements lead to, wherev
 standard library's modulefinder does.
 """
 
+import ast
 import modulefinder
 import pathlib
 import re
@@ -82,3 +83,15 @@ def test_torch_is_imported_by_one_module():
         "from safetensors._torch._module import torch as ours\nimport torch\nprint(torch is ours)"
     )
     assert children.run(script).split() == ["True"]
+
+
+def test_nuitka_compiles_every_assignment():
+    """Nuitka 4.3.3 fails where a tuple of calls of memoryview is assigned to several names."""
+    found = []
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+                names = {getattr(getattr(each, "func", None), "id", "") for each in node.value.elts}
+                if "memoryview" in names:
+                    found.append(f"{path.name}:{node.lineno}")
+    assert not found

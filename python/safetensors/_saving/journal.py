@@ -185,7 +185,8 @@ class File:
     def write(self, name: str, old: bytes, new: bytearray) -> None:
         """Writes those bytes of a tensor that differ."""
         begin = self.data_begin + self.handle.get_tensor_meta(name).data_offsets[0]
-        was, now = memoryview(old), memoryview(new)
+        was = memoryview(old)
+        now = memoryview(new)
         for at in range(0, len(new), _WRITE_NBYTES):
             piece = now[at : at + _WRITE_NBYTES]
             if piece != was[at : at + _WRITE_NBYTES]:
