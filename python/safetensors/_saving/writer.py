@@ -331,7 +331,9 @@ class SafeWriter(NotPickled):
                 self.abort()
 
     def __del__(self) -> None:
-        self.abort()
+        # What abort() calls may be gone if the interpreter is ending.
+        if self._inner is not None and self._inner.writer is not None:
+            self.abort()
 
     def _copy(
         self, source: safe_open, pairs: Sequence[tuple[str, str]], cast: bool = False
