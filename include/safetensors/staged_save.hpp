@@ -71,7 +71,8 @@ class SAFETENSORS_API StagedSave {
   /// Requires: no other call is under way.
   ~StagedSave();
 
-  /// Copies the tensors. Returns when all are copied, or the save has ended.
+  /// Copies the tensors. Returns when all are copied, or the save has ended. If it throws, the save
+  /// is stopped.
   ///
   /// places: of each tensor, in the order given to the constructor; empty if all are in memory.
   /// budget_nbytes: the limit of the memory of all saves; by default a quarter of what is

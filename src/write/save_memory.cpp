@@ -20,29 +20,30 @@ std::uint64_t SaveMemory::default_budget() {
   return available / 4 + (used_ + idle_.size()) * kChunkSize / 4;
 }
 
-std::size_t SaveMemory::allowed(std::uint64_t budget) const noexcept {
-  const auto count = static_cast<std::size_t>(budget / kChunkSize);
-  if (used_ == 0) return std::max<std::size_t>(count, 1);
-  return count > used_ ? count - used_ : 0;
+std::size_t SaveMemory::reserve(std::uint64_t budget, std::size_t most) noexcept {
+  std::size_t count = static_cast<std::size_t>(budget / kChunkSize);
+  if (used_ == 0) count = std::max<std::size_t>(count, 1);
+  count = count > used_ ? std::min(count - used_, most) : 0;
+  used_ += count;
+  return count;
+}
+
+void SaveMemory::unreserve(std::size_t count) {
+  const std::lock_guard lock(mutex);
+  used_ -= count;
+  changed.notify_all();
 }
 
 Buffer SaveMemory::take() {
   {
     const std::lock_guard lock(mutex);
-    ++used_;
     if (!idle_.empty()) {
       Buffer chunk = std::move(idle_.back());
       idle_.pop_back();
       return chunk;
     }
   }
-  try {
-    return Buffer(kChunkSize);
-  } catch (...) {
-    const std::lock_guard lock(mutex);
-    --used_;
-    throw;
-  }
+  return Buffer(kChunkSize);
 }
 
 void SaveMemory::give_back(Buffer chunk) {

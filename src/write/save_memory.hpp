@@ -23,10 +23,12 @@ class SaveMemory {
 
   /// Returns the default limit of the memory of all saves, in bytes.
   [[nodiscard]] std::uint64_t default_budget();
-  /// Returns how many chunks a save may take within a budget: at least one if no save has any.
-  /// Requires: the mutex.
-  [[nodiscard]] std::size_t allowed(std::uint64_t budget) const noexcept;
-  /// Moves one chunk out of the memory. Throws: Error kOutOfMemory.
+  /// Reserves up to `most` chunks within a budget, and returns how many: at least one if no save
+  /// has any. Requires: the mutex.
+  [[nodiscard]] std::size_t reserve(std::uint64_t budget, std::size_t most) noexcept;
+  /// Gives up chunks that were reserved and not taken.
+  void unreserve(std::size_t count);
+  /// Moves a chunk that was reserved out of the memory. Throws: Error kOutOfMemory.
   [[nodiscard]] Buffer take();
   void give_back(Buffer chunk);
   /// Frees the chunks that no save uses. Returns how many bytes they had.
@@ -38,7 +40,7 @@ class SaveMemory {
 
  private:
   std::vector<Buffer> idle_;
-  std::size_t used_ = 0;
+  std::size_t used_ = 0;  // reserved, or taken
 };
 
 }  // namespace safetensors

@@ -61,7 +61,12 @@ class StagedSave::State {
   void stage(std::span<const StagedPlace> places, std::optional<std::uint64_t> budget,
              const Interrupt& interrupt) {
     const Staging staging = staging_of(places, budget, interrupt);
-    while (stage_some(staging)) {
+    try {
+      while (stage_some(staging)) {
+      }
+    } catch (...) {
+      stop();
+      throw;
     }
   }
 
@@ -118,13 +123,14 @@ class StagedSave::State {
   /// the save has ended.
   bool stage_some(const Staging& staging) {
     if (staged_ == count()) return false;
-    const std::size_t wanted = wait_for_room(staging);
-    if (wanted == 0) return false;
+    const std::size_t reserved = wait_for_room(staging);
+    if (reserved == 0) return false;
     std::vector<Buffer> chunks;
     try {
-      while (chunks.size() < wanted) chunks.push_back(memory_.take());
+      while (chunks.size() < reserved) chunks.push_back(memory_.take());
       fill(chunks, staging);
     } catch (...) {
+      memory_.unreserve(reserved - chunks.size());
       for (Buffer& chunk : chunks) memory_.give_back(std::move(chunk));
       throw;
     }
@@ -136,12 +142,12 @@ class StagedSave::State {
     return static_cast<std::size_t>((nbytes_ + kChunk - 1) / kChunk);
   }
 
-  /// Waits until chunks may be taken. Returns how many; 0 if the save has ended.
+  /// Waits until chunks may be taken, and reserves them. Returns how many; 0 if the save has ended.
   std::size_t wait_for_room(const Staging& staging) {
     std::unique_lock lock(memory_.mutex);
     while (!has_ended_) {
-      const std::size_t allowed = memory_.allowed(staging.budget);
-      if (allowed != 0) return std::min(allowed, count() - staged_);
+      const std::size_t reserved = memory_.reserve(staging.budget, count() - staged_);
+      if (reserved != 0) return reserved;
       memory_.changed.wait_for(lock, kPollInterval);
       lock.unlock();
       if (staging.interrupt) staging.interrupt();
@@ -202,16 +208,22 @@ class StagedSave::State {
     for (Buffer& chunk : chunks) memory_.give_back(std::move(chunk));
   }
 
+  /// Requires: not the mutex, which other threads of the interrupt may wait for.
   void check_running() const {
     if (interrupt_) interrupt_();
+    refuse_stopped();
+  }
+
+  void refuse_stopped() const {
     if (is_stopped_) fail(ErrorCode::kWriterClosed, "the save was stopped");
   }
 
   [[nodiscard]] Buffer next_chunk() {
     if (stage_next_ && !has_staged()) stage_next_();
+    check_running();
     std::unique_lock lock(memory_.mutex);
     memory_.changed.wait(lock, [&] { return is_stopped_ || !staged_chunks_.empty(); });
-    check_running();
+    refuse_stopped();
     Buffer chunk = std::move(staged_chunks_.front());
     staged_chunks_.pop_front();
     return chunk;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "safetensors/save.hpp"
 #include "safetensors/staged_save.hpp"
 #include "support.hpp"
+#include "write/save_memory.hpp"
 
 using safetensors::Dtype;
 using safetensors::StagedPlace;
@@ -130,7 +132,6 @@ TEST_CASE("a function reads a tensor that is elsewhere") {
   StagedSave save(views, folder / "f");
   Writer writer(save);
   CHECK_THROWS_AS(save.stage(places), std::runtime_error);
-  save.stop();
   CHECK(test::outcome_of([&] { writer.finish(); }) == "kWriterClosed");
   CHECK(test::read_text(folder / "f") == test::text_of(wanted.bytes()));
   CHECK(folder.count() == 1);
@@ -147,6 +148,33 @@ TEST_CASE("each tensor has a place, or none has") {
   CHECK(test::outcome_of([&] { save.write_here(places); }) == "kInvalidArgument");
   save.write_here();
   CHECK(folder.count() == 1);
+}
+
+TEST_CASE("saves share a budget, also when several ask for memory at once") {
+  safetensors::SaveMemory& memory = safetensors::SaveMemory::get();
+  const auto reserve = [&](std::uint64_t budget, std::size_t most) {
+    const std::lock_guard lock(memory.mutex);
+    return memory.reserve(budget, most);
+  };
+  CHECK(reserve(3 * kChunk, 2) == 2);
+  CHECK(reserve(3 * kChunk, 2) == 1);
+  CHECK(reserve(3 * kChunk, 2) == 0);
+  memory.unreserve(3);
+  CHECK(reserve(0, 2) == 1);  // one save always goes on
+  memory.unreserve(1);
+  CHECK(safetensors::save_memory_use().used_nbytes == 0);
+}
+
+TEST_CASE("an interrupt may wait for a thread that asks for the memory of saves") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = long_tensors();
+  StagedSave save(test::views_of(tensors), folder / "f", nullptr, {.interrupt = [] {
+                    std::thread([] { (void)safetensors::save_memory_use(); }).join();
+                  }});
+  Writer writer(save);
+  save.stage({}, kChunk);
+  writer.finish();
+  (void)safetensors::release_save_memory();
 }
 
 TEST_CASE("a save that was stopped waits for nothing") {
