@@ -62,7 +62,8 @@ class SAFETENSORS_API Model {
   /// reads files from elsewhere gives an `opener` that returns a SafeOpen of its own ByteSource.
   ///
   /// Throws: Error kDuplicateName, naming both files, if two of them have the same tensor and there
-  ///   is no index; what `opener` throws.
+  ///   is no index; kInvalidArgument if `files.files` are not those of the index; what `opener`
+  ///   throws.
   Model(FoundModel files, Opener opener);
 
   /// Returns the files of the model, their folder and their index.

@@ -27,6 +27,10 @@ class Model::State {
         opener_(std::move(opener)),
         slots_(std::make_unique<Slot[]>(found_.files.size())) {
     if (found_.content) {
+      if (found_.content->files().size() != found_.files.size()) {
+        fail(ErrorCode::kInvalidArgument, "the files of the model are not those of its index",
+             {.path = found_.folder});
+      }
       index_path_ = found_.folder / path_of_name(found_.index);
       entries_.resize(found_.content->size());
       group_by_file();

@@ -360,6 +360,8 @@ TEST_CASE("a model of other sources") {
   CHECK(opened == std::vector<std::string>{"one"});
   CHECK(same(model.get_tensor("b"), content.at("two")[0]));
   CHECK(opened.size() == 2);
+  found.files.pop_back();
+  CHECK(test::outcome_of([&] { (void)Model(found, {}); }) == "kInvalidArgument");
 }
 
 TEST_CASE("many threads use one model") {
