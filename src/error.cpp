@@ -58,10 +58,13 @@ std::string describe(int os_error) {
 /// a message by chance.
 bool names_path(std::string_view message, std::string_view path) {
   if (path.find('/') == std::string_view::npos) return false;
-  const std::size_t at = message.find(path);
-  if (at == std::string_view::npos) return false;
-  const std::string_view rest = message.substr(at + path.size());
-  return rest.empty() || std::string_view(" ,:)").find(rest.front()) != std::string_view::npos;
+  for (std::size_t at = 0; (at = message.find(path, at)) != std::string_view::npos; ++at) {
+    const std::string_view rest = message.substr(at + path.size());
+    if (rest.empty() || std::string_view(" ,:)").find(rest.front()) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
 }
 
 /// Returns what() of an error. Only this function writes a file's name into a text, unless
