@@ -22,9 +22,12 @@ using safetensors::SafeOpen;
 
 constexpr const char* kUsage = "usage: bench_model FOLDER [FILES] [TENSORS] [ITERATIONS]\n";
 
+/// Returns names in their order, as most indexes have them.
 std::string name_of_tensor(std::size_t number) {
-  return "model.layers." + std::to_string(number / 1000) + ".mlp.experts." +
-         std::to_string(number % 1000) + ".gate_proj.weight";
+  char name[64];
+  (void)std::snprintf(name, sizeof name, "model.layers.%04zu.mlp.experts.%03zu.gate_proj.weight",
+                      number / 1000, number % 1000);
+  return name;
 }
 
 std::string name_of_file(std::size_t number, std::size_t total) {

@@ -33,7 +33,7 @@ class Model::State {
       }
       index_path_ = found_.folder / path_of_name(found_.index);
       entries_.resize(found_.content->size());
-      group_by_file();
+      group_by_file(*found_.content);
     } else {
       open_all();
       sort_all();
@@ -44,13 +44,13 @@ class Model::State {
 
   [[nodiscard]] const SafeOpen& file(std::size_t number) const {
     Slot& slot = slots_[number];
-    if (!slot.is_open.load(std::memory_order_acquire)) {
-      const std::lock_guard lock(slot.mutex);
-      if (!slot.is_open.load(std::memory_order_relaxed)) {
-        slot.file.emplace(open(number));
-        if (found_.content) find_entries(number, *slot.file);
-        slot.is_open.store(true, std::memory_order_release);
-      }
+    if (const SafeOpen* const opened = slot.opened.load(std::memory_order_acquire)) return *opened;
+    const std::lock_guard lock(slot.mutex);
+    if (!slot.file) {
+      auto file = std::make_unique<const SafeOpen>(open(number));
+      if (found_.content) find_entries(number, *file);
+      slot.file = std::move(file);
+      slot.opened.store(slot.file.get(), std::memory_order_release);
     }
     return *slot.file;
   }
@@ -68,7 +68,7 @@ class Model::State {
   }
 
   [[nodiscard]] std::size_t file_of(std::size_t tensor) const noexcept {
-    return found_.content ? found_.content->file(tensor) : (*file_of_entry_)(entries_[tensor]);
+    return found_.content ? found_.content->file(tensor) : file_of_entry_(entries_[tensor]);
   }
 
   [[nodiscard]] ModelTensor tensor(std::size_t number) const {
@@ -94,8 +94,8 @@ class Model::State {
  private:
   struct Slot {
     std::mutex mutex;
-    std::atomic<bool> is_open = false;  // `file`, and the entries of its tensors, are set
-    std::optional<SafeOpen> file;
+    std::unique_ptr<const SafeOpen> file;
+    std::atomic<const SafeOpen*> opened = nullptr;  // set after the entries of its tensors
   };
 
   /// Returns the numbers of the tensors that the index puts into a file.
@@ -103,8 +103,7 @@ class Model::State {
     return std::span(by_file_).subspan(begins_[file], begins_[file + 1] - begins_[file]);
   }
 
-  void group_by_file() {
-    const ShardIndex& index = *found_.content;
+  void group_by_file(const ShardIndex& index) {
     begins_.resize(found_.files.size() + 1);
     for (std::size_t i = 0; i < index.size(); ++i) ++begins_[index.file(i) + 1];
     for (std::size_t file = 1; file < begins_.size(); ++file) begins_[file] += begins_[file - 1];
@@ -117,11 +116,12 @@ class Model::State {
 
   void sort_all() {
     std::vector<std::span<const TensorInfo>> files;
+    files.reserve(found_.files.size());
     for (std::size_t i = 0; i < found_.files.size(); ++i) {
-      files.push_back(slots_[i].file->header().tensors());
+      files.push_back(file(i).header().tensors());
     }
     entries_ = detail::sorted_entries(files, [this](std::size_t i) { return found_.path(i); });
-    file_of_entry_.emplace(files);
+    file_of_entry_ = detail::FileOfEntry(files);
   }
 
   [[nodiscard]] SafeOpen open(std::size_t number) const {
@@ -155,13 +155,13 @@ class Model::State {
   std::filesystem::path index_path_;
   Opener opener_;
   std::unique_ptr<Slot[]> slots_;
-  // By number. With an index, those of a file are set before its slot is marked as open.
+  // By number. With an index, those of a file are set before its slot says that it is open.
   mutable std::vector<const TensorInfo*> entries_;
   // With an index: the numbers of the tensors of file i are by_file_[begins_[i]] to
   // by_file_[begins_[i + 1]].
   std::vector<std::uint32_t> begins_;
   std::vector<std::uint32_t> by_file_;
-  std::optional<detail::FileOfEntry> file_of_entry_;  // without an index
+  detail::FileOfEntry file_of_entry_{{}};  // without an index
 };
 
 Model::Model(FoundModel files, Opener opener)
