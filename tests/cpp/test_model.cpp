@@ -259,6 +259,14 @@ TEST_CASE("without an index, no two files may have the same tensor") {
   CHECK(error.path() == files.file(2));
   CHECK(error.subject() == "z");
   CHECK(has(error.what(), files.file(0).string()));
+
+  std::vector<OwnTensor> many;
+  for (int i = 0; i < 40; ++i) {
+    many.push_back(test::tensor_of("layer." + std::to_string(10 + i), Dtype::kU8, {2}));
+  }
+  save(files.file(1), many);
+  save(files.file(2), many);
+  CHECK(test::error_of([&] { (void)open_model(files.path()); }).subject() == "layer.10");
 }
 
 TEST_CASE("an index of no tensors") {
