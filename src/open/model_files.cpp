@@ -24,7 +24,8 @@ Error with_models_below(const Error& error, const fs::path& folder) {
   std::string below;
   try {
     below = detail::models_below(folder);
-  } catch (const Error&) {  // a subfolder that cannot be read changes nothing
+  } catch (const Error&) {
+    return error;  // a subfolder that cannot be read changes nothing
   }
   if (below.empty()) return error;
   return {error.code(), error.what() + ("; " + below), {.path = folder}};
@@ -33,7 +34,7 @@ Error with_models_below(const Error& error, const fs::path& folder) {
 FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
                     const std::optional<std::vector<std::string>>& given) {
   for (;;) {
-    FolderNames names = names_in(folder);
+    const FolderNames names = names_in(folder);
     std::optional<ShardIndex> content;
     const FolderQuestions questions{
         .files_of_index =
@@ -51,7 +52,7 @@ FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
     std::optional<ModelFiles> model;
     std::optional<Error> error;
     try {
-      model = choose_model_files(given ? *given : std::move(names.files), choice, questions);
+      model = choose_model_files(given ? *given : names.files, choice, questions);
     } catch (const Error& thrown) {
       error = thrown.with_context({}, folder);
     }
