@@ -54,8 +54,21 @@ std::string describe(int os_error) {
   return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";
 }
 
-/// Returns what() of an error. Only this function writes a file's name into a text. The texts of
-/// failed reads and writes are upstream's.
+/// Returns whether a message names a path. Only of one with a separator: a short name may stand in
+/// a message by chance.
+bool names_path(std::string_view message, std::string_view path) {
+  if (path.find('/') == std::string_view::npos) return false;
+  for (std::size_t at = 0; (at = message.find(path, at)) != std::string_view::npos; ++at) {
+    const std::string_view rest = message.substr(at + path.size());
+    if (rest.empty() || std::string_view(" ,:)").find(rest.front()) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Returns what() of an error. Only this function writes a file's name into a text, unless
+/// the text is about more than one file. The texts of failed reads and writes are upstream's.
 std::string format_message(const std::string& message, const ErrorContext& context) {
   // The empty path is one that a caller passed, and no file, if an operation failed on it.
   if (context.path.empty() && context.operation == ErrorContext::Operation::kNone) return message;
@@ -63,7 +76,7 @@ std::string format_message(const std::string& message, const ErrorContext& conte
   std::string text;
   switch (context.operation) {
     case ErrorContext::Operation::kNone:
-      return message + " (in " + path + ")";
+      return names_path(message, path) ? message : message + " (in " + path + ")";
     case ErrorContext::Operation::kRead:
       text =
           (context.os_error == ENOENT ? "No such file or directory" : describe(context.os_error)) +

@@ -90,8 +90,8 @@ class SAFETENSORS_API Error : public std::runtime_error {
   ///     kWrite   I/O error: Permission denied (os error 13) at path "PATH"
   ///
   /// For kRead and kWrite the text comes from `os_error`, and ": MESSAGE" follows if `message` is
-  /// not empty. For kNone without a path, what() is the message. The message names the subject
-  /// where it helps.
+  /// not empty. For kNone without a path, or with one that the message names, what() is the
+  /// message. The message names the subject where it helps.
   Error(ErrorCode code, const std::string& message, const ErrorContext& context);
   // The destructor is out of line, so that only the library contains the type's vtable. Catching
   // then works across shared libraries.

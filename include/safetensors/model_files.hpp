@@ -116,9 +116,14 @@ struct FoundModel : ModelFiles {
 /// Finds the model that a path leads to: a folder; an index, whose name ends with ".json"; or a
 /// file, which is then the only one. A choice is for folders.
 ///
-/// Throws: what choose_model_files() and ShardIndex::read() throw; Error kIo if the folder cannot
-///   be read; kInvalidArgument for a choice without a folder.
-[[nodiscard]] SAFETENSORS_API FoundModel find_model_files(const std::filesystem::path& path,
-                                                          const ModelChoice& choice = {});
+/// names: those among which the model of a folder is chosen, for a folder that lacks some of its
+///   files, such as a cache of downloads.
+/// Throws: what choose_model_files() and ShardIndex::read() throw, where kNoModel names the folders
+///   below that have a model; Error kIncompleteModel also while the files of a save are taking
+///   their places; kIo if the folder cannot be read; kInvalidArgument for a choice without a
+///   folder.
+[[nodiscard]] SAFETENSORS_API FoundModel
+find_model_files(const std::filesystem::path& path, const ModelChoice& choice = {},
+                 const std::optional<std::vector<std::string>>& names = {});
 
 }  // namespace safetensors

@@ -33,6 +33,7 @@
 #include "safetensors/header.hpp"
 #include "safetensors/layout.hpp"
 #include "safetensors/mapped_file.hpp"
+#include "safetensors/model.hpp"
 #include "safetensors/model_files.hpp"
 #include "safetensors/parallel.hpp"
 #include "safetensors/patch.hpp"

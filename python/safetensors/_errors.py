@@ -120,12 +120,6 @@ def while_loading(error: E, name: str, path: Path | None) -> E:
     )
 
 
-def in_two_files(name: str, first: str, second: str) -> SafetensorError:
-    """Returns the error for a tensor that two files of one model have."""
-    text = f"Tensor {name!r} is in two files: {first} and {second}"
-    return failure("duplicate_name", text, path=second, subject=name)
-
-
 def not_a_tensor(
     name: object, value: object, expected: str, cause: Exception | None = None
 ) -> SafetensorError:

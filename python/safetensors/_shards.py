@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _model_folder
 from ._absent import needed, refuse_absent
 from ._core import SafetensorError, safe_open
-from ._errors import failure, in_two_files
+from ._errors import failure
 from ._model_folder import BY_RULE, Choice, FolderModel
 from ._paths import is_url
 
@@ -183,7 +183,7 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
         if not unclear or choice != BY_RULE or is_url(path):
             raise
         directory = os.fsdecode(path)
-        _model_folder.refuse_interrupted(directory)
+        _core._refuse_interrupted(directory)
         if not any_files and _model_folder.all_indexes(directory):
             raise
         files = _model_folder.all_files(directory)
@@ -240,17 +240,13 @@ def open_tensors(
     return handles, unwanted
 
 
-def refuse_repeated(opened: Iterable[Opened]) -> Iterator[Opened]:
-    """Yields what open_shards() yields. Raises SafetensorError if two files hold the same name."""
-    paths: dict[str, str] = {}
-    for shard, handle, names in opened:
-        # load_files returns one dict, in which the second tensor would replace the first.
-        repeated = paths.keys() & names
-        if repeated:
-            name = min(repeated)
-            raise in_two_files(name, paths[name], shard.path)
-        paths.update(dict.fromkeys(names, shard.path))
-        yield shard, handle, names
+def refuse_repeated(opened: list[Opened]) -> list[Opened]:
+    """Returns what open_shards() returned. Raises SafetensorError if two files hold the same name:
+    load_files returns one dict, in which the second tensor would replace the first."""
+    if len(opened) > 1:
+        names = [names for _, _, names in opened]
+        _core._refuse_repeated(names, [shard.path for shard, _, _ in opened])
+    return opened
 
 
 def open_shards(
@@ -258,16 +254,18 @@ def open_shards(
     wanted: Collection[str] | None,
     backend: str,
     stack: contextlib.ExitStack,
-) -> Iterator[Opened]:
-    """Yields the files that open_tensors() opens, and the others without a handle.
+) -> list[Opened]:
+    """Returns the files that open_tensors() opens, and the others without a handle.
 
     Raises:
         IntegrityError: before anything is opened, as refuse_absent().
     """
     refuse_absent(shards, wanted)
     opened = _open_at_once(shards, wanted, backend, stack)
-    for i, shard in enumerate(shards):
-        yield (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
+    return [
+        (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
+        for i, shard in enumerate(shards)
+    ]
 
 
 def backend_for(shards: Sequence[ShardFile], backend: str) -> str:
@@ -398,17 +396,6 @@ def _open_file(
         ) from error
 
 
-def absent_from(shard: ShardFile, name: str) -> SafetensorError:
-    """Returns the error for a tensor that the index assigns to a file without it."""
-    return failure(
-        "tensor_not_found",
-        f"The index {shard.index_path} puts tensor {name!r} into {shard.path}, which has no such "
-        "tensor",
-        path=shard.path,
-        subject=name,
-    )
-
-
 def _open_shard(
     shard: ShardFile,
     wanted: Collection[str] | None,
@@ -424,9 +411,4 @@ def _open_shard(
     handle = opened or stack.enter_context(_open_file(shard, None, name, backend))
     if names is None:
         return handle, handle.offset_keys()
-    absent = next((name for name in names if name not in handle), None)
-    if absent is not None:
-        raise absent_from(shard, absent)
-    # Built only now: an index may claim far more names than the file's header can hold.
-    assigned = set(names)
-    return handle, [name for name in handle.offset_keys() if name in assigned]
+    return handle, _core._names_in_order(handle, names, shard.index_path)

@@ -12,9 +12,9 @@ from ._checking import digests as _digests
 from ._checking import sums as _sums
 from ._checking.sums import FileSums, Sums, TensorSums
 from ._checking.sums_save import algorithms_of, sums_of
-from ._errors import failure, in_two_files
+from ._errors import failure
 from ._model_folder import Choice, choice_of
-from ._shards import ShardFile, absent_from, find_files
+from ._shards import ShardFile, find_files
 from ._typing import Path, SumsOption
 
 __all__ = ["FileSums", "Sums", "TensorSums", "make", "read", "write"]
@@ -162,7 +162,7 @@ def _make(
     shards = find_files(os.fsencode(path), choice)  # bytes are no URL
     place = Place.of(path, shards)
     found: dict[str, _digests.FileDigests] = {}
-    paths: dict[str, str] = {}
+    names: dict[str, list[str]] = {}
     versions: dict[str, _digests.Version] = {}
     tasks = _digests.Tasks(advance)
     with contextlib.ExitStack() as stack:
@@ -170,14 +170,12 @@ def _make(
             file = stack.enter_context(_digests.OpenFile(shard.path))
             versions[shard.path] = file.version
             jobs = file.jobs()
-            for job in jobs:
-                if job.name in paths:
-                    raise in_two_files(job.name, paths[job.name], shard.path)
-                paths[job.name] = shard.path
-            absent = sorted({*(shard.names or ())} - {job.name for job in jobs})
+            names[shard.path] = [job.name for job in jobs]
+            absent = sorted({*(shard.names or ())}.difference(names[shard.path]))
             if absent:
-                raise absent_from(shard, absent[0])
+                _core._fail_absent(absent[0], shard.path, shard.index_path)
             digests = _digests.add_file(tasks, file, algorithms, None, jobs, files)
             found[place.name_of(shard.path)] = digests
+        _core._refuse_repeated([*names.values()], [*names])
         tasks.run()
     return Made(sums_of(found), place, versions)

@@ -99,7 +99,8 @@ class Sorter {
     for (std::size_t begin = group.begin; begin < group.end;) {
       std::size_t end = begin + 1;
       while (end < group.end && entries_[end].key == entries_[begin].key) ++end;
-      if (end - begin > 1) groups_.push_back({begin, end, depth + kKeyLength});
+      const bool goes_on = (entries_[begin].key & 0xFF) > kKeyLength;  // else the names are equal
+      if (end - begin > 1 && goes_on) groups_.push_back({begin, end, depth + kKeyLength});
       begin = end;
     }
   }

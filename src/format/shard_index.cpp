@@ -181,9 +181,13 @@ class ShardIndexHandler {
     const auto name = [this](const ShardIndex::Entry& entry) {
       return std::string_view(index_.text_.data() + entry.begin, entry.size);
     };
-    std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
+    const auto comes_before = [&](const auto& a, const auto& b) {
       return std::pair(name(a), a.begin) < std::pair(name(b), b.begin);
-    });
+    };
+    // Most programs write their indexes sorted.
+    if (!std::is_sorted(entries.begin(), entries.end(), comes_before)) {
+      std::sort(entries.begin(), entries.end(), comes_before);
+    }
     const auto twice =
         std::adjacent_find(entries.begin(), entries.end(),
                            [&](const auto& a, const auto& b) { return name(a) == name(b); });

@@ -1,10 +1,14 @@
 // Finding a model in a local folder. format/model_files.cpp has the rule.
 #include "safetensors/model_files.hpp"
 
+#include <algorithm>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/display_path.hpp"
+#include "open/model_folder.hpp"
+#include "safetensors/detail/model_folder.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -12,61 +16,68 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_folder(const fs::directory_entry& entry) {
-  std::error_code ignored;
-  return !entry.is_symlink(ignored) && entry.is_directory(ignored);
-}
+constexpr std::string_view kDefaultIndex = "model.safetensors.index.json";
 
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
+/// Returns an error that names the subfolders with models, if the folder has no file of one.
+Error with_models_below(const Error& error, const fs::path& folder) {
+  if (error.code() != ErrorCode::kNoModel || !error.subject().empty()) return error;
+  std::string below;
   try {
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (!is_folder(entry)) names.push_back(display_path(entry.path().filename()));
-    }
-  } catch (const fs::filesystem_error& error) {
-    fail(ErrorCode::kIo, {},
-         {.path = folder,
-          .os_error = error.code().value(),
-          .operation = ErrorContext::Operation::kRead});
+    below = detail::models_below(folder);
+  } catch (const Error&) {
+    return error;  // a subfolder that cannot be read changes nothing
   }
-  return names;
+  if (below.empty()) return error;
+  return {error.code(), error.what() + ("; " + below), {.path = folder}};
 }
 
-FoundModel found_in(const fs::path& folder, const ModelChoice& choice) {
-  std::optional<ShardIndex> content;
-  const FolderQuestions questions{
-      .files_of_index =
-          [&](const std::string& index) {
-            content = ShardIndex::read(folder / path_of_name(index));
-            return content->files();
-          },
-      .exists =
-          [&](const std::string& file) {
-            std::error_code ignored;
-            return fs::exists(folder / path_of_name(file), ignored);
-          },
-  };
-  try {
-    ModelFiles files = choose_model_files(names_in(folder), choice, questions);
-    if (files.form != ModelForm::kIndex) content.reset();
-    return {std::move(files), folder, std::move(content)};
-  } catch (const Error& error) {
-    throw error.with_context({}, folder);
+FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
+                    const std::optional<std::vector<std::string>>& given) {
+  for (;;) {
+    const FolderNames names = names_in(folder);
+    std::optional<ShardIndex> content;
+    const FolderQuestions questions{
+        .files_of_index =
+            [&](const std::string& index) {
+              content = ShardIndex::read(folder / path_of_name(index));
+              return content->files();
+            },
+        .exists =
+            [&](const std::string& file) {
+              if (given && std::ranges::find(*given, file) != given->end()) return true;
+              std::error_code ignored;
+              return fs::exists(folder / path_of_name(file), ignored);
+            },
+    };
+    std::optional<ModelFiles> model;
+    std::optional<Error> error;
+    try {
+      model = choose_model_files(given ? *given : names.files, choice, questions);
+    } catch (const Error& thrown) {
+      error = thrown.with_context({}, folder);
+    }
+    // A complete model, whatever else is being saved.
+    const bool is_default = model && model->index == kDefaultIndex;
+    if (!is_default && !check_saves(folder, names.all, choice, model ? &*model : nullptr)) continue;
+    if (error) throw with_models_below(*error, folder);
+    if (model->form != ModelForm::kIndex) content.reset();
+    return {*std::move(model), folder, std::move(content)};
   }
 }
 
 }  // namespace
 
-FoundModel find_model_files(const fs::path& path, const ModelChoice& choice) {
+FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
+                            const std::optional<std::vector<std::string>>& names) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return found_in(path, choice);
+  if (fs::is_directory(path, ignored)) return found_in(path, choice, names);
   if (!choice.name.empty() || !choice.variant.empty()) {
     fail(ErrorCode::kInvalidArgument, "a name or a variant of a model is chosen in a folder only",
          {.path = path});
   }
   FoundModel found;
   found.folder = path.parent_path();
-  if (path.extension() == ".json") {
+  if (display_path(path.filename()).ends_with(".json")) {
     found.content = ShardIndex::read(path);
     found.form = ModelForm::kIndex;
     found.index = display_path(path.filename());

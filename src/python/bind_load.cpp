@@ -194,58 +194,6 @@ std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend,
       std::make_shared<const OpenFile>(std::move(file), Framework::kTorch, DeviceSpec{}));
 }
 
-/// Returns a dict from the path of each file to its tensors' names, and the total size or None.
-py::tuple to_object(const ShardIndex& index) {
-  std::vector<std::size_t> counts(index.files().size());
-  for (std::size_t i = 0; i < index.size(); ++i) ++counts[index.file(i)];
-  std::vector<py::list> lists;
-  lists.reserve(counts.size());
-  py::dict by_file;
-  const GcPause pause;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    lists.emplace_back(counts[i]);
-    by_file[to_unicode(index.files()[i])] = lists.back();
-  }
-  std::vector<std::size_t> filled(counts.size());
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    const std::size_t number = index.file(i);
-    PyList_SET_ITEM(lists[number].ptr(), static_cast<Py_ssize_t>(filled[number]++),
-                    to_unicode(index.name(i)).release().ptr());
-  }
-  return py::make_tuple(by_file, index.total_size());
-}
-
-py::tuple read_index(py::handle path) {
-  const std::filesystem::path file = path_of(path, "path");
-  return to_object([&] {
-    const GilRelease release;
-    return ShardIndex::read(file);
-  }());
-}
-
-/// Throws: what ShardIndex::read() throws for a file of this content.
-ShardIndex parse_named(std::span<const std::byte> text, const std::filesystem::path& name) {
-  if (text.size() > kMaxIndexSize) {
-    fail(ErrorCode::kHeaderTooLarge,
-         "the index is larger than " + std::to_string(kMaxIndexSize) + " bytes", {.path = name});
-  }
-  try {
-    return ShardIndex::parse({reinterpret_cast<const char*>(text.data()), text.size()});
-  } catch (const Error& error) {
-    throw error.with_context({}, name);
-  }
-}
-
-/// The same for the text of an index. `name` names it in errors.
-py::tuple parse_index(py::handle data, py::handle name) {
-  const BufferView view(data, "data");
-  const std::filesystem::path file = path_of(name, "name");
-  return to_object([&] {
-    const GilRelease release;
-    return parse_named(view.bytes(), file);
-  }());
-}
-
 py::dict load_settings() {
   const LoadConfig config = load_config();
   py::dict settings;
@@ -350,8 +298,6 @@ void register_load(py::module_& module) {
       "Returns a tensor for each request, as _load_groups() makes them, with unspecified values.");
   define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"),
          py::arg("storage_options") = py::none(), py::arg("digests") = py::none());
-  define(module, "_read_index", &read_index, py::arg("path"));
-  define(module, "_parse_index", &parse_index, py::arg("data"), py::arg("name"));
   define(
       module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),
       py::arg("chunk_bytes") = py::none(), py::arg("staging_bytes") = py::none(),

@@ -41,6 +41,18 @@ TEST_CASE("an error has its fields, and its text names the file once") {
   CHECK(std::string(bare.what()) == "no thread can be started");
 }
 
+TEST_CASE("a file that the message names is not named again") {
+  const auto text = [](const std::string& message, const char* path) {
+    return std::string(Error(ErrorCode::kIncompleteModel, message, {.path = path}).what());
+  };
+  for (const char* message : {"a tensor is in two files: d/e and d/f", "d/f: a save",
+                              "into d/f, as", "none (in d/f); there are", "not d/f2 but d/f"}) {
+    CHECK(text(message, "d/f") == message);
+  }
+  CHECK(text("it begins like d/f2", "d/f") == "it begins like d/f2 (in d/f)");
+  CHECK(text("a name of f, by chance", "f") == "a name of f, by chance (in f)");
+}
+
 TEST_CASE("system errors have upstream's texts") {
   const auto text = [](Operation operation, int os_error, const std::string& message = {}) {
     return std::string(

@@ -234,19 +234,6 @@ def test_readers_refuse_a_half_switched_folder(tmp_path):
     assert model_saves.state(folder, LIMITS) == "new"
 
 
-def test_a_switch_that_ends_while_a_reader_looks(tmp_path, monkeypatch):
-    """The reader looks again."""
-    folder = tmp_path / "model"
-    interrupted(folder)
-
-    def refuse(*_):
-        recover(folder)
-        raise FileNotFoundError
-
-    monkeypatch.setattr("safetensors._model_folder._refuse_interrupted", refuse)
-    assert model_saves.same(model_saves.load(folder), model_saves.NEW)
-
-
 def test_readers_of_other_models_do_not_care(tmp_path):
     """Of a default model with an index, beside a variant that is being replaced."""
     stn.save_files(model_saves.OLD, tmp_path, max_shard_size=model_saves.TWO)

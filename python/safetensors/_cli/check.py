@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .._model_folder import all_files, all_indexes, models_below, refuse_interrupted
+from .. import _core
+from .._model_folder import all_files, all_indexes
 from .._shards import ShardFile
 from . import diagnose, patches, repair, text
 from .errors import NEGATIVE, TROUBLE, CliError
@@ -82,13 +83,13 @@ def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
 def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:
     """Checks all files and all indexes of a folder, also those that are no part of its model."""
     try:
-        refuse_interrupted(path)
+        _core._refuse_interrupted(path)
         indexes, files = all_indexes(path), all_files(path)
     except (OSError, SafetensorError) as error:
         return [_failed(path, error)]
     if not indexes and not files:
         said = "No .safetensors files in the directory"
-        if below := models_below(path):
+        if below := _core._models_below(path):
             said += f"; {below}"
         return [_Verdict(path, "unreadable", said, [])]
     verdicts: list[_Verdict] = []

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import _core
-from .._errors import in_two_files
 from .folder import Folder, warn_of
 from .journal import JOURNAL, KIND, NAME, NEW, File, Journal, finish, recover_files, refuse_in_place
 from .lease import is_leased, leased
@@ -42,7 +41,8 @@ def edit_files(
     warn_of(folder, recover_files(folder, [name, *names]).foreign)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(File(folder, each)) for each in names]
-        _check_names(files)
+        # The journal could change the tensor of both files only.
+        _core._refuse_repeated([[*file.handle] for file in files], [file.path for file in files])
         for file in files:
             if file.is_marked:
                 refuse_in_place(file.path, "a change was interrupted, and its journal is gone")
@@ -64,16 +64,6 @@ def edit_files(
                 finish(journal, files)
             journal.remove()
             raise
-
-
-def _check_names(files: Sequence[File]) -> None:
-    """Raises if two files have a tensor of one name: the journal could change only both."""
-    seen: dict[str, str] = {}
-    for file in files:
-        for name in file.handle:
-            if name in seen:
-                raise in_two_files(name, seen[name], file.path)
-            seen[name] = file.path
 
 
 def _check_leases(files: Sequence[File], journal: Journal) -> None:

@@ -255,7 +255,7 @@ def roll_forward(folder: Folder, save: Folder, name: str, content: Content, dura
         remove_sums(folder, name)
     # A reader that finds no index fails; it never combines the shards of two models. An old single
     # file stays until the end: transformers prefers it to an index, and it is whole. Readers of
-    # this package see the switch (_model_folder).
+    # this package see the switch (src/open/model_folder.cpp).
     if index in outdated:
         folder.remove(index)
         if durable:
