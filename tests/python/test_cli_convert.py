@@ -82,20 +82,6 @@ def test_a_tensor_above_the_shard_size(tmp_path):
     assert os.listdir(tmp_path / "y") == ["model.safetensors"]
 
 
-def test_merging_metadata(tmp_path):
-    """The keys of all files are kept. If two values differ, the first wins and a note says so."""
-    for name, text in (("a", "1"), ("b", "2")):
-        cli.write(
-            tmp_path / "in" / f"{name}.safetensors", {name: raw("U8", (1,))}, {"k": text, name: ""}
-        )
-    done = cli.run("convert", tmp_path / "in", tmp_path / "m.safetensors")
-    notes = [line for line in done.stderr.splitlines() if "metadata" in line]
-    assert len(notes) == 1
-    assert "metadata `k` of" in notes[0]
-    assert "b.safetensors is left out" in notes[0]
-    assert cli.parsed("meta", tmp_path / "m.safetensors") == {"a": "", "b": "", "k": "1"}
-
-
 NPZ = {
     "plain": np.arange(10, dtype="<i8"),
     "fortran": np.asfortranarray(np.arange(24, dtype="<f4").reshape(2, 3, 4)),
@@ -262,26 +248,6 @@ def test_what_a_target_is(tmp_path, of_model):
             is_folder_target(name, of_model)
 
 
-def test_targets_of_models_and_files(tmp_path):
-    cli.write(tmp_path / "m.safetensors", cli.small())
-    cli.run("shard", "m.safetensors", "shards", "--max-shard-size", "40B", cwd=tmp_path)
-    index = "shards/model.safetensors.index.json"
-    for source in ("shards", index):
-        cli.run("convert", source, "x", cwd=tmp_path)
-        assert os.listdir(tmp_path / "x") == ["model.safetensors"]
-        (tmp_path / "x" / "model.safetensors").unlink()
-        (tmp_path / "x").rmdir()
-    for words in (
-        ["convert", "m.safetensors", "x"],
-        ["merge", "shards", "x"],
-        ["extract", "shards", "x", "--keep", "*"],
-        ["rename", "m.safetensors", "x", "--prefix", "h=b"],
-    ):
-        assert cli.complaint(*words, cwd=tmp_path) == "x: a folder (x/) or a file (x.safetensors)?"
-    assert "another format" in cli.complaint("convert", "shards", "x.npz", cwd=tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["m.safetensors", "shards"]
-
-
 def test_a_failure_removes_the_shards(tmp_path):
     """Shards that were written before the failure are removed."""
     np.savez_compressed(tmp_path / "m.npz", a=np.arange(9), b=np.random.default_rng(0).random(9999))
@@ -291,33 +257,6 @@ def test_a_failure_removes_the_shards(tmp_path):
     said = cli.complaint("convert", tmp_path / "m.npz", tmp_path / "out", "--max-shard-size", "100")
     assert "array `b`" in said
     assert os.listdir(tmp_path) == ["m.npz"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["none", "x"], "none: No such file or directory"),
-        (
-            ["m.safetensors", "x/y/z.safetensors"],
-            '(os error 2) at path "x/y/z.safe',
-        ),
-        (["m.safetensors", "x", "--max-shard-size", "much"], "not a size: 'much'"),
-        (["m.safetensors", "x", "--max-shard-size", "0"], "a shard size of 0"),
-        (["m.safetensors", "x", "--key", "k"], "--key and --skip-others apply to PyTorch files"),
-        (["text", "x"], "header too large"),
-        (["empty", "x"], "No .safetensors files in the directory (in empty)"),
-        (["m.safetensors", "pipe", "--force"], "not a regular file, so it cannot be replaced"),
-    ],
-)
-def test_errors(tmp_path, words, said):
-    """An error is one line, and no new file is written."""
-    cli.write(tmp_path / "m.safetensors", cli.small())
-    (tmp_path / "text").write_text("plain words, nothing more")
-    (tmp_path / "empty").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    before = sorted(os.listdir(tmp_path))
-    assert said in cli.complaint("convert", *words, cwd=tmp_path)
-    assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_an_array_that_memory_cannot_hold(tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ import safetensors
 from safetensors import SafetensorError, safe_open
 from safetensors._cli import repair
 from safetensors._cli.errors import CliError
-from safetensors.numpy import load_file, save_file, save_files
+from safetensors.numpy import load_file, save_files
 from support import cli, file_builder, hostile_cases
 from support.file_builder import entry
 
@@ -147,17 +147,6 @@ def test_shards_and_valid_files(tmp_path):
     assert done.stderr == ""
     dry = cli.output("convert", "--lenient", "--dry-run", tmp_path / "in", tmp_path / "3/")
     assert "would have 2 tensors" in dry
-
-
-def test_what_it_is_not_for(tmp_path):
-    path = tmp_path / "m.safetensors"
-    save_file(BOTH, path)
-    np.savez(tmp_path / "a.npz", a=A)
-    for words, said in (
-        ((path, "x.safetensors", "--dtype", "f16"), "--lenient copies tensors"),
-        ((tmp_path / "a.npz", "x.safetensors"), "--lenient applies to safetensors files only"),
-    ):
-        assert said in cli.complaint("convert", "--lenient", *words, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["after the last", "a number"])

@@ -30,20 +30,6 @@ def rows_of(said):
     return {label: " ".join(lines) for label, lines in rows.items()}
 
 
-def test_a_file(tmp_path):
-    """What was read and written, and what to run next."""
-    source = cli.write(tmp_path / "m.safetensors", cli.small())
-    said = cli.output("convert", source, "out dir.safetensors", cwd=tmp_path)
-    assert said.startswith("out dir.safetensors: 5 tensors, ")
-    size = source.stat().st_size
-    assert rows_of(said) == {
-        "source": f"5 tensors, {size} B: {source}",
-        "types": "1 BF16, 1 BOOL, 3 F32",
-        "names": "as in the source",
-        "next": "safetensors check 'out dir.safetensors' safetensors ls 'out dir.safetensors'",
-    }
-
-
 def test_a_quantised_model(model):
     """Which schemes were decoded, and which small files the folder got."""
     said = cli.output("convert", "in", "out", "--dtype", "bf16", "--verify", cwd=model.parent)

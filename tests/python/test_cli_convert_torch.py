@@ -1,14 +1,18 @@
 """`safetensors convert` of files that torch.save writes."""
 
+import functools
 import os
 
 import pytest
 import torch
 
 from safetensors.torch import load_file, save_file
-from support import cli
+from support import cli, forked
 
 pytestmark = pytest.mark.slow
+
+run = functools.partial(cli.run, imports=forked.TORCH)
+complaint = functools.partial(cli.complaint, imports=forked.TORCH)
 
 
 class Harmful:
@@ -39,7 +43,7 @@ def tensors():
 def test_values_of_every_layout(tmp_path, zipped):
     """Views, transposed and lazily conjugated tensors keep their values, in both formats."""
     torch.save(tensors(), tmp_path / "m.bin", _use_new_zipfile_serialization=zipped)
-    cli.run("convert", tmp_path / "m.bin", tmp_path / "m.safetensors")
+    run("convert", tmp_path / "m.bin", tmp_path / "m.safetensors")
     found = load_file(tmp_path / "m.safetensors")
     assert found.keys() == tensors().keys()
     for name, tensor in tensors().items():
@@ -54,7 +58,7 @@ def test_the_bytes_are_save_files(tmp_path):
     kept = {name: tensor.clone() for name, tensor in kept.items()}
     torch.save(kept, tmp_path / "m.pt")
     save_file(kept, tmp_path / "expected.safetensors", {"format": "pt"})
-    cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
     expected = (tmp_path / "expected.safetensors").read_bytes()
     assert (tmp_path / "m.safetensors").read_bytes() == expected
 
@@ -69,7 +73,7 @@ def test_f4_and_f8(tmp_path):
     }
     assert small
     torch.save(small, tmp_path / "m.pt")
-    cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
     for name, tensor in load_file(tmp_path / "m.safetensors").items():
         assert tensor.dtype == small[name].dtype
         assert torch.equal(tensor.view(torch.uint8), small[name].view(torch.uint8))
@@ -79,7 +83,7 @@ def test_shared_weights_are_all_written(tmp_path):
     """All names of a shared tensor are written, and a note says that they share memory."""
     one = torch.ones(5)
     torch.save({"a": one, "b": one}, tmp_path / "m.pt")
-    done = cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    done = run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
     assert done.stderr == "safetensors: `b` and `a` share memory: both are written\n"
     assert load_file(tmp_path / "m.safetensors").keys() == {"a", "b"}
 
@@ -90,14 +94,14 @@ def test_an_expanded_tensor_is_bounded(tmp_path, zipped):
     words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
     few = {"a": torch.ones(1).expand(3, 4), "b": torch.arange(2.0).expand(3, 2).T}
     torch.save(few, tmp_path / "m.pt", _use_new_zipfile_serialization=zipped)
-    cli.run(*words, "--force")
+    run(*words, "--force")
     for name, tensor in load_file(tmp_path / "m.safetensors").items():
         assert torch.equal(tensor, few[name])
     huge = {"w": torch.ones(2).as_strided((1 << 33,), (0,))}
     many = {f"w{i:02}": torch.ones(1).expand(1 << 20) for i in range(40)}
     for tensors, name in ((huge, "w"), (many, "w15")):
         torch.save(tensors, tmp_path / "m.pt", _use_new_zipfile_serialization=zipped)
-        said = cli.complaint(*words, "--force")
+        said = complaint(*words, "--force")
         assert f"m.pt: tensor `{name}`: it would take " in said
         assert "save clones of them" in said
     assert load_file(tmp_path / "m.safetensors").keys() == few.keys()
@@ -106,7 +110,7 @@ def test_an_expanded_tensor_is_bounded(tmp_path, zipped):
 def test_a_tensor_without_values(tmp_path):
     """A tensor on the meta device is refused."""
     torch.save({"a": torch.empty(1 << 40, device="meta")}, tmp_path / "m.pt")
-    said = cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    said = complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
     assert said.endswith("m.pt: tensor `a`: the file has its shape only, not its values")
 
 
@@ -156,7 +160,7 @@ def test_code_does_not_run(tmp_path):
             tmp_path / "m.pt",
             _use_new_zipfile_serialization=zipped,
         )
-        said = cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+        said = complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
         assert "m.pt: refused: it holds more than tensors" in said
         assert os.listdir(tmp_path) == ["m.pt"]
 
@@ -166,11 +170,11 @@ def test_checkpoints_with_more(tmp_path):
     state = {"a": torch.ones(2)}
     torch.save({"state": {**state, "step": 3}, "epoch": 1}, tmp_path / "m.pt")
     words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
-    assert "no tensors at the top level; choose a dict with --key: state" in cli.complaint(*words)
-    assert "no entry none" in cli.complaint(*words, "--key", "none")
-    assert "expected a dict of tensors, found int" in cli.complaint(*words, "--key", "epoch")
-    assert "`step` is not a tensor; --skip-others" in cli.complaint(*words, "--key", "state")
-    done = cli.run(*words, "--key", "state", "--skip-others")
+    assert "no tensors at the top level; choose a dict with --key: state" in complaint(*words)
+    assert "no entry none" in complaint(*words, "--key", "none")
+    assert "expected a dict of tensors, found int" in complaint(*words, "--key", "epoch")
+    assert "`step` is not a tensor; --skip-others" in complaint(*words, "--key", "state")
+    done = run(*words, "--key", "state", "--skip-others")
     assert "left out: step" in done.stderr
     assert load_file(tmp_path / "m.safetensors").keys() == {"a"}
 
@@ -185,7 +189,7 @@ def test_a_sharded_checkpoint(tmp_path, how):
         {f"w{i}": f"pytorch_model-{i}-of-2.bin" for i in (1, 2)},
         name="pytorch_model.bin.index.json",
     )
-    cli.run("convert", index if how == "index" else tmp_path, tmp_path / "out.safetensors")
+    run("convert", index if how == "index" else tmp_path, tmp_path / "out.safetensors")
     found = load_file(tmp_path / "out.safetensors")
     assert {name: tensor.tolist() for name, tensor in found.items()} == {"w1": [1, 1], "w2": [2, 2]}
 
@@ -205,7 +209,7 @@ def test_a_sharded_checkpoint(tmp_path, how):
 def test_errors(tmp_path, value, said):
     """An error is one line, and no file is written."""
     torch.save(value, tmp_path / "m.pt")
-    assert said in cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    assert said in complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
     assert os.listdir(tmp_path) == ["m.pt"]
 
 
@@ -217,5 +221,5 @@ def test_damaged(tmp_path):
     assert said == "convert needs torch for .pt and .bin files: pip install torch"
     content = (tmp_path / "m.pt").read_bytes()
     (tmp_path / "m.pt").write_bytes(content[: len(content) // 2])
-    assert "zip archive" in cli.complaint(*words)
+    assert "zip archive" in complaint(*words)
     assert os.listdir(tmp_path) == ["m.pt"]

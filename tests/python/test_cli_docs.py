@@ -34,13 +34,13 @@ NEEDS = {"sign, verify": ("openssl", "model_signing"), "completion": ("bash", "s
 KILLED = """
     import pathlib, shutil, sys
     from safetensors import numpy
-    from support import model_saves
+    from support import model_saves, replaced_calls
 
     folder = pathlib.Path(sys.argv[1])
     steps = model_saves.steps_of(folder.parent, (model_saves.THREE, model_saves.TWO), False)
     shutil.rmtree(folder.parent / "counted")
     model_saves.make(folder, model_saves.THREE)
-    with model_saves.Steps(len(steps) - 1, model_saves.kill):  # before the switch is removed
+    with model_saves.Steps(len(steps) - 1, replaced_calls.kill):  # before the switch is removed
         numpy.save_files(model_saves.NEW, folder, max_shard_size=model_saves.TWO)
 """
 

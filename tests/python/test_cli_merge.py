@@ -110,20 +110,3 @@ def test_blocks_keep_the_offset_of_the_source(folder):
     assert copies.data_offset(long) > 4096
     assert copies.data_offset(folder / "a.safetensors") % 4096 == copies.data_offset(long) % 4096
     assert copies.same(copies.read(folder / "a.safetensors"), names)
-
-
-def test_extract_dry_run_and_errors(folder):
-    """A pattern that fits nothing is an error, and so is an empty result."""
-    source = copies.write(folder / "m.safetensors", {"a": np.zeros(1 << 16, "f4"), "b": np.ones(1)})
-    before = sorted(os.listdir(folder))
-    line = cli.output(
-        "extract", source, folder / "x.safetensors", "--drop", "b", "--dry-run"
-    ).splitlines()[0]
-    assert "1 tensor" in line
-    assert "up to 262.1 kB can share" in line
-    words = ["extract", source, folder / "x.safetensors"]
-    assert "which tensors? --keep or --drop" in cli.complaint(*words)
-    assert "no tensor fits none*" in cli.complaint(*words, "--keep", "none*")
-    assert "no tensor fits c" in cli.complaint(*words, "--drop", "c")
-    assert "no tensor is left" in cli.complaint(*words, "--drop", "?")
-    assert sorted(os.listdir(folder)) == before

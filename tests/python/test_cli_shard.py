@@ -105,19 +105,3 @@ def test_a_failure_leaves_nothing(tmp_path):
     words[2] = tmp_path / "other"
     assert "File too large" in cli.complaint(*words, preexec_fn=limit)
     assert sorted(os.listdir(tmp_path)) == ["m.safetensors", "out"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["none", "out"], "none: No such file or directory"),
-        (["m.safetensors", "out", "--max-shard-size", "x"], "not a size: 'x'"),
-        (["m.safetensors", "o.safetensors"], "--max-shard-size needs a folder as target"),
-        (["-", "out"], "shard takes files, not standard input or output"),
-        (["m.safetensors", "."], "two models in one folder get mixed up"),
-    ],
-)
-def test_errors(tmp_path, source, words, said):
-    """An error is one line, and nothing is written."""
-    assert said in cli.complaint("shard", *words, cwd=tmp_path)
-    assert os.listdir(tmp_path) == [source.name]

@@ -33,43 +33,6 @@ def model(tmp_path):
     return cli.write(tmp_path / "m.safetensors", tensors)
 
 
-def test_values_statistics_and_picture(model):
-    """`show` prints the corners, the statistics, and a bar for each range."""
-    lines = cli.output("show", model, "line", "--bins", "4").splitlines()
-    assert lines[0] == "line  F32 [10, 100]  1,000 elements  4.0 kB"
-    assert lines[1].split() == ["-1", "-0.998", "-0.996", "...", "-0.80581", "-0.8038", "-0.8018"]
-    assert lines[4].strip() == "..."
-    assert lines[7].split()[-1] == "1"
-    assert lines[8].split()[:4] == ["min", "-1", "max", "1"]
-    assert lines[8].split()[-1] == "0.57793"
-    assert lines[9] == "zeros 0 (0.00%)"
-    bars = [line.split() for line in lines[10:]]
-    assert [bar[0] for bar in bars] == ["-1", "-0.5", "0", "0.5"]
-    assert [bar[2] for bar in bars] == ["250"] * 4
-    assert len({bar[1] for bar in bars}) == 1
-    assert set(bars[0][1]) == {"█"}
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("odd", ["nan 1  inf 2", "min -3  max 1  mean -0.5", "zeros 2 (28.57%)"]),
-        ("scalar", ["1 element  4 B", "  7\n", "min 7  max 7  mean 7  std 0"]),
-        ("flags", ["True  False  True  True", "true 3  false 1  (75.00% true)"]),
-        ("complex", ["3+4j", "absolute values: min 0  max 5  mean 2.5"]),
-        ("six", ["the format does not say how elements of 6 bits are packed"]),
-        ("none", ["0 elements  0 B"]),
-        ("cube", ["[0, :, :]", "8  9  10  11", "min 0  max 23"]),
-        ("empty of values", ["zeros 0 (0.00%)  nan 1"]),
-    ],
-)
-def test_kinds_of_tensors(model, name, said):
-    """NaN, single values, bools, and types without values are shown."""
-    printed = cli.output("show", model, name)
-    for words in said:
-        assert words in printed
-
-
 def test_json(model):
     """--json has statistics and histograms of several tensors."""
     line, scalar = cli.parsed("show", model, "line", "scalar", "--bins", "10")
@@ -120,22 +83,6 @@ def test_integers_are_summed_exactly(tmp_path):
     assert "mean -0.5  std 9.2234e+18" in cli.output("show", path, "extremes")
 
 
-def test_patterns(tmp_path):
-    """Matches are sorted as in ls and shown once; an exact name takes precedence."""
-    names = ["h.10.b", "h.2.b", "h.2.w", "[a]", "a"]
-    tensors = {name: raw("U8", (1,)) for name in names}
-    path = cli.write(tmp_path / "m.safetensors", tensors)
-
-    def shown(*words):
-        return [each["name"] for each in cli.parsed("show", path, *words)]
-
-    assert shown("h.*.b") == ["h.2.b", "h.10.b"]
-    assert shown("h.10.b", "h.*") == ["h.10.b", "h.2.b", "h.2.w"]
-    assert shown("[a]") == ["[a]"]
-    assert shown("[ab]") == ["a"]
-    assert "no tensor `x*`" in cli.complaint("show", path, "x*")
-
-
 @pytest.mark.parametrize("without", [(), ("rich",)])
 @pytest.mark.parametrize("columns", [30, 50, 80, 120])
 def test_bars_fit_the_terminal(model, columns, without):
@@ -171,19 +118,6 @@ def test_every_type_is_decoded(dtype):
     kind = np.complex128 if dtype.name == "C64" else np.float64
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(found.astype(kind), expected.astype(kind))
-
-
-def test_sharded(tmp_path):
-    """A tensor of a sharded model is shown."""
-    index = cli.sharded(tmp_path)
-    assert "h.10.weight  F32 [4]  4 elements" in cli.output("show", index, "h.10.weight")
-
-
-def test_without_unicode(model):
-    """Encodings without block characters get ASCII bars."""
-    printed = cli.output("show", model, "line", env={"PYTHONIOENCODING": "ascii"})
-    assert "###" in printed
-    assert printed.isascii()
 
 
 def test_errors(model):

@@ -79,17 +79,6 @@ def test_rename_in_place_of_the_source(source):
     check(source)
 
 
-def test_what_is_refused_writes_nothing(source):
-    folder = source.parent
-    before = sorted(os.listdir(folder))
-    said = cli.complaint("merge", source, "/dev/null", "--force", "--sums", "sha256")
-    assert "--sums needs a file whose name ends with .safetensors" in said
-    assert "invalid choice" in cli.complaint("merge", source, folder / "n", "--sums", "md5")
-    dry = cli.output("merge", source, folder / "n.safetensors", "--sums", "sha256", "--dry-run")
-    assert "nothing was written" in dry
-    assert sorted(os.listdir(folder)) == before
-
-
 @pytest.mark.usefixtures("leases")
 def test_patch(source):
     folder = source.parent

@@ -216,31 +216,6 @@ def open_files(pid):
         return False
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["xyz"], "safetensors: there is no command xyz (see safetensors --help)"),
-        (["sl", "m"], "safetensors: there is no command sl; did you mean `ls`? (see"),
-        (["convret", "a", "b"], "did you mean `convert`?"),
-        (["a\nb"], "there is no command a\\nb"),
-        (["ls"], "safetensors ls: the following arguments are required: path"),
-        (["ls", "a", "--none"], "safetensors: unrecognized arguments: --none"),
-        (["ls", "a", "--depth", "x"], "safetensors ls: argument --depth: invalid int value: 'x'"),
-        (["hash", "a\nb\x1b"], "a\\nb\\x1b: No such file"),
-        (["ls", "a\0b"], "null"),
-    ],
-)
-def test_wrong_usage(words, said):
-    """Wrong usage is one line and status 2."""
-    if "\0" in "".join(words):
-        with pytest.raises(ValueError, match="null"):
-            cli.complaint(*words)
-        return
-    done = cli.run(*words, status=2)
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_without_a_command():
     """The help is what somebody needs who types nothing else."""
     done = cli.run(status=2)

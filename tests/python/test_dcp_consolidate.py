@@ -12,7 +12,7 @@ import safetensors
 from safetensors._dcp import consolidate as module
 from safetensors.dcp import consolidate
 from safetensors.torch import load_files, save_file, save_files
-from support import children, memory
+from support import children, forked, memory
 from support.file_builder import with_length
 
 pytestmark = pytest.mark.slow
@@ -213,7 +213,7 @@ def test_a_pipe(tmp_path):
         except SafetensorError as error: assert "found a named pipe" in str(error), error
         else: raise AssertionError("nothing was raised")
     """
-    children.run(script, tmp_path / "ranks", tmp_path / "out")
+    children.run(script, tmp_path / "ranks", tmp_path / "out", imports=forked.TORCH)
     assert not (tmp_path / "out").exists()
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch  # noqa: F401  (the ranks need it)
 
-from support import children
+from support import children, forked
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ SAVES = (
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_files_are_those_of_the_whole_tensors(tmp_path, world):
     """Byte for byte, for all placements, as one file and as shards."""
-    printed = children.run(SAVES, tmp_path, world)
+    printed = children.run(SAVES, tmp_path, world, imports=forked.TORCH)
     assert len(printed.splitlines()) == (2 if world == 1 else 6)
 
 
@@ -100,7 +100,7 @@ FAILS = (
 
 def test_a_rank_that_fails(tmp_path):
     """All ranks get its error. The old model stays, and reset() removes the new files."""
-    children.run(FAILS, tmp_path, 2)
+    children.run(FAILS, tmp_path, 2, imports=forked.TORCH)
 
 
 KILLED = (
@@ -146,7 +146,7 @@ KILLED = (
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_rank_that_is_killed(tmp_path, killed):
     """The old model can be loaded, and the next save removes what is left."""
-    children.run(KILLED, tmp_path, 2, killed)
+    children.run(KILLED, tmp_path, 2, killed, imports=forked.TORCH)
 
 
 OWN_FILES = (
@@ -189,7 +189,7 @@ OWN_FILES = (
 def test_ranks_on_other_machines(tmp_path):
     """They write files of their own, except on parallel file systems; consolidate() makes the
     same model of them."""
-    printed = children.run(OWN_FILES, tmp_path, 2)
+    printed = children.run(OWN_FILES, tmp_path, 2, imports=forked.TORCH)
     assert len(printed.splitlines()) == 6
 
 
@@ -218,4 +218,4 @@ OTHER_FOLDER = (
 
 def test_ranks_that_do_not_find_the_file(tmp_path):
     """An error, even if the folder seemed to be the same."""
-    children.run(OTHER_FOLDER, tmp_path, 2)
+    children.run(OTHER_FOLDER, tmp_path, 2, imports=forked.TORCH)

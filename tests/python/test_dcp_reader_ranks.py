@@ -3,7 +3,7 @@
 import pytest
 import torch  # noqa: F401  (the ranks need it)
 
-from support import children
+from support import children, forked
 
 COMMON = """
     import os, pathlib, warnings
@@ -106,7 +106,7 @@ RESHARDED = (
 @pytest.mark.parametrize("way", ["one model", "own files"])
 def test_four_ranks_then_three_then_two(tmp_path, way):
     """Every value is that of the first save: through models, and through files of single ranks."""
-    printed = children.run(RESHARDED, tmp_path, way).split()
+    printed = children.run(RESHARDED, tmp_path, way, imports=forked.TORCH).split()
     assert printed[::2] == ["4", "3", "2"]
     if way == "one model":
         assert all(int(count) > 3 for count in printed[1::2])
@@ -158,7 +158,7 @@ PLACED = (
 @pytest.mark.slow
 def test_all_placements(tmp_path):
     """Rows, columns and both, FSDP2 alone and with tensor parallelism, and load_into."""
-    printed = children.run(PLACED, tmp_path)
+    printed = children.run(PLACED, tmp_path, imports=forked.TORCH)
     assert len(printed.splitlines()) == 5
 
 
@@ -203,7 +203,7 @@ MESHES = (
 @pytest.mark.slow
 def test_other_meshes_and_placements(tmp_path):
     """Each placement on meshes of one and two axes is loaded as each, also from torch's files."""
-    assert children.run(MESHES, tmp_path).split() == [str(3 * 12 * 12), "4"]
+    assert children.run(MESHES, tmp_path, imports=forked.TORCH).split() == [str(3 * 12 * 12), "4"]
 
 
 FAILS = (
@@ -260,7 +260,7 @@ FAILS = (
 @pytest.mark.slow
 def test_a_rank_that_fails(tmp_path):
     """All ranks get its error, and the group stays usable."""
-    children.run(FAILS, tmp_path)
+    children.run(FAILS, tmp_path, imports=forked.TORCH)
 
 
 KILLED = (
@@ -299,4 +299,4 @@ KILLED = (
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_rank_that_is_killed(tmp_path, killed):
     """The other one does not wait for it."""
-    children.run(KILLED, tmp_path, killed)
+    children.run(KILLED, tmp_path, killed, imports=forked.TORCH)

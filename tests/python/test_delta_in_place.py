@@ -10,7 +10,7 @@ import safetensors
 from safetensors import SafetensorError, delta
 from safetensors.torch import load_file, load_files, save_file, save_files
 from support import cli, in_place_changes
-from support.model_saves import fail
+from support.replaced_calls import fail
 
 pytestmark = pytest.mark.usefixtures("leases")
 

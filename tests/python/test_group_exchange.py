@@ -218,7 +218,7 @@ def test_reads_ahead(ahead, monkeypatch):
 def test_long_tensors_between_short_ones(kind):
     """Short tensors wait for others, so that few messages have them, but not beyond some steps."""
     values = []
-    for number in range(400):
+    for number in range(160):
         values.append(torch.arange(number, number + 80, dtype=torch.int32).view(5, 16))
         if number % 40 == 10:
             values.append(torch.arange(60 * KIB, dtype=torch.int32).view(240, 256) + number)
@@ -232,7 +232,7 @@ def test_long_tensors_between_short_ones(kind):
         return
     numbers = [number for step in buckets for number, _ in step.blocks]
     assert numbers == [at for at, each in enumerate(values) if each.numel() == 80]
-    full, long = 400 * 320 // (8 * KIB), 10
+    full, long = 160 * 320 // (8 * KIB), 4
     assert len(buckets) <= full + long
 
 

@@ -13,7 +13,7 @@ import pytest
 import safetensors
 from safetensors import SafetensorError, safe_open, sums, update_file
 from safetensors import numpy as stn
-from support import children, in_place_changes, mounts
+from support import children, mounts, replaced_calls
 from support.in_place_changes import (
     BEFORE_THE_MARK,
     CHANGES,
@@ -24,7 +24,7 @@ from support.in_place_changes import (
     make,
     state,
 )
-from support.model_saves import fail
+from support.replaced_calls import fail
 
 pytestmark = pytest.mark.usefixtures("leases")
 
@@ -252,7 +252,7 @@ def test_interrupt_at_each_call(tmp_path):
     for at in range(1, 1000):
         path = make(tmp_path / str(at))
         try:
-            with Steps(at, in_place_changes.interrupt):
+            with Steps(at, replaced_calls.interrupt_after):
                 change(path)
         except KeyboardInterrupt:
             seen.append(state(path))

@@ -16,7 +16,7 @@ PAGE = Page("docs/jax.md")
 
 def test_the_program_runs(tmp_path: Path) -> None:
     """As it is, in a fresh interpreter."""
-    output = run_alone(PAGE.program("save_file(model"), tmp_path, launcher=("-W", "ignore"))
+    output = run_alone(PAGE.program("save_file(model"), tmp_path, options=("-W", "ignore"))
     shapes, product = output.splitlines()
     assert "(None, 'model')" in shapes
     assert shapes.count("(512, 256)") == 8

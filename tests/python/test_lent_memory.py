@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from safetensors import SafetensorError, safe_create
-from support import children
+from support import children, forked
 
 SIZE = 300_000
 SPECS = {"a": ("U8", (SIZE,))}
@@ -146,7 +146,8 @@ def test_what_is_kept_is_an_error(tmp_path, place):
         pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     if "fsspec" in place:
         pytest.importorskip("fsspec", reason="fsspec is not installed")
-    children.run(script(place, "    keepers.try_all(lend)\n"), tmp_path / "m.safetensors")
+    code = script(place, "    keepers.try_all(lend)\n")
+    children.run(code, tmp_path / "m.safetensors", imports=forked.NUMPY)
 
 
 @pytest.mark.parametrize("place", ["array", "small tensors", "save in the background"])
@@ -161,7 +162,7 @@ def test_a_target_that_raises_keeps_the_view_in_its_traceback(tmp_path, place):
     junk = [np.full(SIZE, 9, np.uint8) for _ in range(50)]
     assert bytes(keepers.view_of(found)[-100:]) == found.args[0]
     """
-    children.run(script(place, call), tmp_path / "m.safetensors")
+    children.run(script(place, call), tmp_path / "m.safetensors", imports=forked.NUMPY)
 
 
 @pytest.mark.parametrize("how", ["bfloat16", "float32"])
@@ -189,6 +190,7 @@ def test_tensors_of_torch(how):
         keepers.try_all(lend, (*keepers.EVERY_WAY, "torch"))
         """,
         how,
+        imports=forked.TORCH,
     )
 
 

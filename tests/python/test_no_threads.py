@@ -15,7 +15,7 @@ from test_import_graph import ROOT
 from safetensors import SafetensorError, _workers
 from safetensors._workers import Workers
 from safetensors.numpy import save_file, save_file_async
-from support import children
+from support import children, forked
 
 LIMITED = """
     import os, resource, sys
@@ -117,7 +117,11 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_without_any_thread(folder, name):
     pytest.importorskip("torch")
-    print(children.run(LIMITED + CALLS[name].replace("\n        ", "\n    "), folder))
+    print(
+        children.run(
+            LIMITED + CALLS[name].replace("\n        ", "\n    "), folder, imports=forked.TORCH
+        )
+    )
 
 
 @pytest.fixture

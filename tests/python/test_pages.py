@@ -11,7 +11,7 @@ from safetensors import delta
 from safetensors.plugins import vllm
 from safetensors.torch import load, load_file, load_files, save_file
 from support import console, sharded
-from support.pages import ROOT, TORCHRUN, Page, run_alone
+from support.pages import ROOT, Page, run_alone, run_on_ranks
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ for name, values in model.items():
 """
     last = "if dist.get_rank() == 0:"
     before, after = Page("docs/groups.md").program().split(last)
-    output = run_alone(before + check + last + after, folder, launcher=TORCHRUN, args="model")
+    output = run_on_ranks(before + check + last + after, folder, "model")
     assert output.splitlines()[-1] == "6 tensors, 6 shares"
 
 
@@ -109,7 +109,7 @@ def test_checkpoints(folder):
     """On two ranks; the checkpoint is one model."""
     if not torch.distributed.is_available():
         pytest.skip("this torch has no torch.distributed")
-    run_alone(Page("docs/checkpoints.md").program(), folder, launcher=TORCHRUN)
+    run_on_ranks(Page("docs/checkpoints.md").program(), folder)
     loaded = load_files(folder / "checkpoint")
     assert loaded.keys() == {"0.weight", "0.bias", "1.weight", "1.bias"}
     assert loaded["0.weight"].any()

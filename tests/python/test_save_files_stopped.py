@@ -4,8 +4,6 @@ import json
 import os
 import pathlib
 import random
-import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -16,7 +14,7 @@ import pytest
 import safetensors
 from safetensors import numpy as stn
 from safetensors._saving.switch import Switch
-from support import children, model_saves
+from support import children, forked, model_saves, replaced_calls
 from support.model_saves import CHANGES
 
 
@@ -71,7 +69,7 @@ def test_fail_at_each_call(memory, change):
     for at, number, folder in model_saves.each(
         memory / f"failed-{change}", change, model_saves.ERRNOS
     ):
-        steps = model_saves.Steps(at, model_saves.fail(number))
+        steps = model_saves.Steps(at, replaced_calls.fail(number))
         error = model_saves.errors_of(folder, limits, steps)
         word = model_saves.state(folder, limits)
         assert (word == "new") or (error is OSError), (at, number)
@@ -89,7 +87,7 @@ def test_fail_at_each_call_and_ever_after(memory, change):
     for at, number, folder in model_saves.each(
         memory / f"broken-{change}", change, [model_saves.ERRNOS[1]]
     ):
-        steps = model_saves.Steps(at, model_saves.fail(number), to_the_end=True)
+        steps = model_saves.Steps(at, replaced_calls.fail(number), to_the_end=True)
         error = model_saves.errors_of(folder, limits, steps)
         is_complete = at > steps.count or steps.names[at - 1] == "remove private"
         assert (error is None) == is_complete, at
@@ -102,7 +100,7 @@ def test_fail_at_each_call_and_ever_after(memory, change):
 def test_interrupt_at_each_call(memory, change):
     """Ctrl-C undoes the save or, once the first old file is gone, completes it and raises then."""
     limits = CHANGES[change]
-    acts = {"before": model_saves.interrupt_before, "after": model_saves.interrupt_after}
+    acts = {"before": replaced_calls.interrupt_before, "after": replaced_calls.interrupt_after}
     words = set()
     for at, mode, folder in model_saves.each(memory / f"interrupted-{change}", change, acts):
         steps = model_saves.Steps(at, acts[mode])
@@ -247,12 +245,9 @@ def test_random_kills(tmp_path):
     folder, rng = tmp_path / "model", random.Random(5)
     outcomes = set()
     for i in range(150):
-        with subprocess.Popen(
-            children.command(SAVING, folder), stdout=subprocess.PIPE, text=True
-        ) as process:
+        with children.started(SAVING, folder, imports=forked.NUMPY) as process:
             process.stdout.readline()
             time.sleep(rng.uniform(0, 0.02))
-            process.send_signal(signal.SIGKILL)
         if i % 2:
             outcomes.add(safetensors.recover(folder))
             found = model_saves.load(folder)
@@ -267,9 +262,7 @@ def test_readers_meanwhile(tmp_path):
     """A reader finds one of the models or fails cleanly."""
     folder = tmp_path / "model"
     stn.save_files(model_saves.OLD, folder)
-    with subprocess.Popen(
-        children.command(SAVING, folder), stdout=subprocess.PIPE, text=True
-    ) as process:
+    with children.started(SAVING, folder, imports=forked.NUMPY) as process:
         process.stdout.readline()
         ends = time.monotonic() + 1.5
         loaded = failed = 0
@@ -282,7 +275,6 @@ def test_readers_meanwhile(tmp_path):
             loaded += 1
             models = (model_saves.OLD, model_saves.NEW)
             assert any(model_saves.same(found, model) for model in models)
-        process.kill()
     assert loaded > 10, failed
 
 

@@ -367,7 +367,7 @@ KILLED = """
     import safetensors
     from safetensors._checking import digests as _digests, sums as _sums, sums_save as _sums_save
     from safetensors import numpy as stn
-    from support import model_saves
+    from support import model_saves, replaced_calls
 
     def check(folder):
         # Sums that are there are those of the files that are there.
@@ -384,12 +384,11 @@ KILLED = """
         folder = root / str(at)
         folder.mkdir()
         stn.save_files(model_saves.OLD, folder, max_shard_size=old, sums=True)
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException), model_saves.Steps(at, model_saves.kill):
-                stn.save_files(model_saves.NEW, folder, max_shard_size=new, sums=True)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+        steps = model_saves.Steps(at, replaced_calls.kill)
+        is_killed = replaced_calls.is_killed(
+            steps,
+            lambda: stn.save_files(model_saves.NEW, folder, max_shard_size=new, sums=True),
+        )
         with contextlib.suppress(safetensors.SafetensorError, FileNotFoundError):
             model_saves.load(folder)
             check(folder)
@@ -399,9 +398,9 @@ KILLED = """
         assert is_new or model_saves.same(found, model_saves.OLD)
         assert [name for name in os.listdir(folder) if name.startswith(".")] == []
         print("new" if is_new else "old", check(folder))
-        if status == 0:
+        if not is_killed:
+            print("end")
             break
-    print("end" if status == 0 else "status")
 """
 
 

@@ -78,6 +78,12 @@ def _check_patch(arguments: argparse.Namespace) -> None:
         raise CliError("--patch needs the data, which --no-data leaves out")
     if os.path.lexists(arguments.patch) and not arguments.force:
         raise CliError(f"{arguments.patch} exists; --force replaces it")
+    from .._delta.diff import check_path
+
+    try:
+        check_path(arguments.patch)
+    except ValueError as error:
+        raise CliError(str(error)) from None
 
 
 def _write_patch(arguments: argparse.Namespace, choice: Choice) -> None:

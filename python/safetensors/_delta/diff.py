@@ -100,6 +100,13 @@ def diff(
         return write_patch(before, after, {}, path, options)[0]
 
 
+def check_path(path: Path) -> None:
+    """Raises ValueError if a patch may not have this name, SafetensorError if it is a URL."""
+    refuse_url(path)
+    if os.fsdecode(path).endswith(".safetensors"):
+        raise ValueError(f"a patch is no model: {os.fsdecode(path)} must not end with .safetensors")
+
+
 def write_patch(
     old: Tensors,
     new: Tensors,
@@ -115,11 +122,7 @@ def write_patch(
         path, options: see `diff`.
     """
     if path is not None:
-        refuse_url(path)
-        if os.fsdecode(path).endswith(".safetensors"):
-            raise ValueError(
-                f"a patch is no model: {os.fsdecode(path)} must not end with .safetensors"
-            )
+        check_path(path)
     folder = None if path is None else os.path.dirname(os.path.abspath(os.fsdecode(path)))
     before, after = dict(known), {}
     with contextlib.ExitStack() as stack:

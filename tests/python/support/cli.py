@@ -11,7 +11,7 @@ import time
 import pytest
 
 import safetensors
-from support import file_builder
+from support import file_builder, forked
 from support.file_builder import raw
 
 BLOCKED = """
@@ -30,21 +30,43 @@ def started(without=()):
     return [sys.executable, "-m", "safetensors"]
 
 
-def run(*words, status=0, cwd=None, env=None, without=(), **more):
-    """Returns the finished process. Checks its exit status, and that stderr has no traceback."""
-    done = subprocess.run(
-        [*started(without), *map(os.fspath, words)],
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-        **more,
-    )
+RUN = """
+import runpy
+runpy.run_module("safetensors", run_name="__main__", alter_sys=True)
+"""
+
+
+def run(*words, status=0, cwd=None, env=None, without=(), imports=forked.NUMPY, **more):
+    """Returns the finished process. Checks its exit status, unless that is None, and that stderr
+    has no traceback.
+
+    It is a fork of a process that has imported `imports`, unless modules in `without` cannot be
+    imported, or a function is called in the new process before.
+    """
+    words = [*map(os.fspath, words)]
+    env = {**os.environ, **(env or {})}
+    if without or "preexec_fn" in more:
+        done = subprocess.run(
+            [*started(without), *words],
+            cwd=cwd,
+            env=env,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+            **more,
+        )
+    else:
+        done = forked.run(
+            RUN,
+            [*map(os.fsdecode, words)],
+            imports=imports,
+            env=env,
+            cwd=cwd or os.getcwd(),
+            **more,
+        )
     assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    assert status in (None, done.returncode), (done.returncode, done.stdout, done.stderr)
     return done
 
 
@@ -66,24 +88,34 @@ def complaint(*words, status=2, **options):
     return done.stderr.removeprefix("safetensors: ").rstrip("\n")
 
 
-def on_terminal(*words, without=(), **options):
+def on_terminal(*words, without=(), columns=100, status=0):
     """Returns its output to a terminal, from stdout and stderr, with escape sequences."""
-    return in_terminal([*started(without), *map(os.fspath, words)], **options)
+    words = [*map(os.fspath, words)]
+    if without or not forked.AVAILABLE:
+        return in_terminal([*started(without), *words], columns, status)
+
+    def start(env, slave):
+        return forked.Fork(RUN, words, [slave] * 3, forked.NUMPY, env, os.getcwd())
+
+    return _in_terminal(start, columns, status, {})
 
 
 def in_terminal(command, columns=100, status=0, env=None):
     """Returns the output of a program to a terminal."""
+
+    def start(environment, slave):
+        streams = {"stdin": subprocess.DEVNULL, "stdout": slave, "stderr": slave}
+        return subprocess.Popen(command, **streams, env=environment)
+
+    return _in_terminal(start, columns, status, env or {})
+
+
+def _in_terminal(start, columns, status, env):
     master, slave = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **(env or {})}
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **env}
     environment.pop("NO_COLOR", None)
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=slave,
-        stderr=slave,
-        env=environment,
-    )
-    os.close(slave)
+    with open(slave, "wb", buffering=0) as terminal:
+        process = start(environment, terminal)
     pieces, end = [], time.monotonic() + 60
     while time.monotonic() < end:
         if select.select([master], [], [], 0.1)[0]:
@@ -93,7 +125,8 @@ def in_terminal(command, columns=100, status=0, env=None):
                 break
             pieces.append(piece)
     os.close(master)
-    assert process.wait(10) == status
+    with process:
+        assert process.wait(10) == status
     return b"".join(pieces).decode()
 
 

@@ -16,7 +16,7 @@ from safetensors._saving import folder as _folder
 from safetensors._saving import journal
 from safetensors._saving.folder import Folder
 from support import replaced_calls
-from support.model_saves import kill, same
+from support.model_saves import same
 
 OLD = {
     "a": np.arange(400_000, dtype="f4"),
@@ -76,37 +76,9 @@ BEFORE_THE_MARK = 5
 """The steps before that which sets the mark: the journal is made, closed, moved and flushed."""
 
 
-def kill_in_the_middle(name, function, args):
-    """Does a part of the call first."""
-    with contextlib.suppress(OSError):
-        if name == "pwrite":
-            function(args[0], bytes(args[1])[: len(args[1]) // 2], args[2])
-        else:
-            function(*args)
-    kill()
-
-
-def interrupt(name, function, args):
-    """Does the call, and raises as Ctrl-C does."""
-    if name == "make private":  # Python raises when the caller has the result
-        raise KeyboardInterrupt
-    with contextlib.suppress(OSError):
-        function(*args)
-    raise KeyboardInterrupt
-
-
 def run(path, work, at, act):
     """Runs `work(path)` in a forked process that ends at a call; returns whether it did."""
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException), Steps(at, act):
-            work(path)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    is_killed = os.WIFSIGNALED(status)
-    assert is_killed == (os.waitstatus_to_exitcode(status) != 0)
-    assert not is_killed or os.WTERMSIG(status) == signal.SIGKILL
-    return is_killed
+    return replaced_calls.is_killed(Steps(at, act), lambda: work(path))
 
 
 def kill_at_each(scratch):
@@ -120,7 +92,7 @@ def kill_at_each(scratch):
     seen = []
     for at in range(1, 1000):
         is_last = False
-        for act in (kill, kill_in_the_middle):
+        for act in (replaced_calls.kill, replaced_calls.kill_within):
             path = scratch / f"{at}-{act.__name__}" / "m.safetensors"
             shutil.copytree(old.parent, path.parent)
             is_last = not run(path, change, at, act)
@@ -187,7 +159,7 @@ def _run_until(path, work, seconds):
 def _recover_in_steps(path):
     """Recovers, killed at every call in turn."""
     for at in range(1, 1000):
-        if not run(path, safetensors.recover, at, kill):
+        if not run(path, safetensors.recover, at, replaced_calls.kill):
             break
         assert state(path) in ("refused", "old", "new")
     assert safetensors.recover(path) == "clean"

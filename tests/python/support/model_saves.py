@@ -2,9 +2,8 @@
 
 import contextlib
 import errno
-import os
+import functools
 import shutil
-import signal
 import warnings
 
 import numpy as np
@@ -116,47 +115,6 @@ class Steps(replaced_calls.Steps):
     )
 
 
-def kill(*_):
-    """Ends the process as a kill does."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def kill_in_the_middle(name, function, args):
-    """Does a part of the call first."""
-    if name == "write":
-        function(args[0], bytes(args[1])[: len(args[1]) // 2])
-    elif name == "write file":
-        function(args[0], args[1], bytes(args[2])[: len(args[2]) // 2])
-    else:
-        function({}, args[1])
-    kill()
-
-
-def fail(number):
-    """Returns a function that fails as a system call."""
-
-    def call(name, function, args):
-        if name == "remove private":  # never fails: what is left is removed by a recovery
-            return function(*args)
-        raise OSError(number, os.strerror(number))
-
-    return call
-
-
-def interrupt_before(*_):
-    """Raises as Ctrl-C does, before the call."""
-    raise KeyboardInterrupt
-
-
-def interrupt_after(name, function, args):
-    """Raises as Ctrl-C does, after the call."""
-    if name == "make private":  # Python raises when the caller has the result
-        raise KeyboardInterrupt
-    with contextlib.suppress(OSError):
-        function(*args)
-    raise KeyboardInterrupt
-
-
 def steps_of(scratch, limits, fsync):
     """Returns the names of the system calls of a save."""
     folder = scratch / "counted"
@@ -192,13 +150,9 @@ def kill_at_each(scratch, change, fsync):
     limits = CHANGES[change]
     seen = []
     for at, mode, folder in each(scratch, change, ("before", "within"), fsync):
-        child = os.fork()
-        if child == 0:
-            act = kill if mode == "before" else kill_in_the_middle
-            with contextlib.suppress(BaseException), Steps(at, act):
-                stn.save_files(NEW, folder, max_shard_size=limits[1], fsync=fsync)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+        steps = Steps(at, replaced_calls.kill if mode == "before" else replaced_calls.kill_within)
+        work = functools.partial(stn.save_files, NEW, folder, max_shard_size=limits[1], fsync=fsync)
+        is_killed = replaced_calls.is_killed(steps, work)
         for loader in (load, load_as_transformers):
             try:
                 found = loader(folder)
@@ -209,10 +163,7 @@ def kill_at_each(scratch, change, fsync):
         word = state(folder, limits)
         assert safetensors.recover(folder) == "clean", (at, mode)
         assert state(folder, limits) == word
-        if os.waitstatus_to_exitcode(status) == 0:  # after the last call
-            assert (word, outcome) == ("new", "clean")
-        else:
-            assert os.WTERMSIG(status) == signal.SIGKILL
+        assert is_killed or (word, outcome) == ("new", "clean"), "after the last call"
         seen.append((word, outcome))
     words = [word for word, _ in seen]
     assert words == sorted(words, reverse=True), "once new, never old again"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from support import forked
+
 ROOT = Path(__file__).parents[3]
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 class Page:
@@ -33,11 +36,11 @@ class Page:
         return scope
 
 
-def run_alone(program: str, folder: Path, *, launcher: tuple[str, ...] = (), args: str = "") -> str:
+def run_alone(program: str, folder: Path, *, options: tuple[str, ...] = ()) -> str:
     """Runs a program as a file in a folder, in a new interpreter; returns its output."""
     (folder / "program.py").write_text(program, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, *launcher, "program.py", *args.split()],
+        [sys.executable, *options, "program.py"],
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -47,3 +50,20 @@ def run_alone(program: str, folder: Path, *, launcher: tuple[str, ...] = (), arg
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run_on_ranks(program: str, folder: Path, *words: str) -> str:
+    """Runs a program on two ranks, in the environment that torchrun makes; returns its output."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+    def run(rank: str) -> str:
+        env = os.environ | group | {"RANK": rank, "LOCAL_RANK": rank}
+        done = forked.run(program, words, imports=forked.TORCH, env=env, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with ThreadPoolExecutor() as pool:
+        return "".join(pool.map(run, "01"))

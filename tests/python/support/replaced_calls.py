@@ -1,7 +1,9 @@
-"""Puts other functions in place of system calls, in the modules under test only."""
+"""Puts other functions in place of system calls, in the modules under test only: counts the calls,
+and kills, fails or interrupts the work at one of them."""
 
 import contextlib
 import os
+import signal
 import types
 from unittest import mock
 
@@ -60,3 +62,70 @@ class Steps:
             return function(*args, **options)
 
         return call
+
+
+# What happens at a step: the `act` of Steps.
+
+_WRITTEN = {"write": 1, "pwrite": 1, "write file": 2, "save": 0}
+"""Which argument of a step is what it writes."""
+
+
+def kill(*_):
+    """Ends the process as a kill does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_within(name, function, args):
+    """Writes a part of the bytes, or of the tensors; does all of what writes none. Then kills."""
+    at = _WRITTEN.get(name)
+    if at is not None:
+        part = {} if isinstance(args[at], dict) else bytes(args[at])[: len(args[at]) // 2]
+        args = (*args[:at], part, *args[at + 1 :])
+    with contextlib.suppress(OSError):
+        function(*args)
+    kill()
+
+
+def kill_after(_, function, args):
+    function(*args)
+    kill()
+
+
+def fail(number):
+    """Returns a function that fails as a system call."""
+
+    def call(name, function, args):
+        if name == "remove private":  # never fails: what is left is removed by a recovery
+            return function(*args)
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def interrupt_before(*_):
+    """Raises as Ctrl-C does, before the call."""
+    raise KeyboardInterrupt
+
+
+def interrupt_after(name, function, args):
+    """Raises as Ctrl-C does, after the call."""
+    if name == "make private":  # Python raises when the caller has the result
+        raise KeyboardInterrupt
+    with contextlib.suppress(OSError):
+        function(*args)
+    raise KeyboardInterrupt
+
+
+def is_killed(steps, work):
+    """Does `work()` with these steps in a forked process; returns whether they killed it.
+
+    Requires: this process has no threads.
+    """
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException), steps:
+            work()
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), status
+    return status != 0

@@ -1,9 +1,9 @@
 """A user who saves, and another one who watches the folder and puts things in the way.
 
-    python strangers.py FOLDER MODE ACT SAVE ROUNDS
+    python strangers.py FOLDER MODE ACT,... SAVE ROUNDS
 
-As root. In each round FOLDER is made anew with this mode, for two users of one group. One calls a
-function of saves.py; the other one acts on each name that appears.
+As root. In each round of each ACT, FOLDER is made anew with this mode, for two users of one group.
+One calls a function of saves.py; the other one acts on each name that appears.
 """
 
 import contextlib
@@ -165,7 +165,8 @@ def round_of(top, mode, act, prepare, function):
 
 
 def main():
-    top, mode, act = pathlib.Path(sys.argv[1]), int(sys.argv[2], 8), ACTS[sys.argv[3]]
+    top, mode = pathlib.Path(sys.argv[1]), int(sys.argv[2], 8)
+    acts = [ACTS[name] for name in sys.argv[3].split(",")] * int(sys.argv[5])
     from support import saves
 
     prepare, function = saves.SAVES[sys.argv[4]]
@@ -175,7 +176,7 @@ def main():
     prepare(top / "first" / "shared")
     function(top / "first" / "shared")
     shutil.rmtree(top / "first")
-    outcomes = [round_of(top, mode, act, prepare, function) for _ in range(int(sys.argv[5]))]
+    outcomes = [round_of(top, mode, act, prepare, function) for act in acts]
     print("saved", outcomes.count(0), "refused", outcomes.count(1))
 
 
