@@ -3,6 +3,7 @@
 import argparse
 import os
 import stat
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,11 +21,11 @@ from . import text
 from .dtypes import normalized
 from .errors import CliError
 from .output import Advance, Output, counted
-from .sharing import Piece, shareable_nbytes, shared_data_begin
 from .source import Source
 from .source_model import ModelSource
 
 _NAME = "model"
+_BLOCK_NBYTES = 4096
 
 
 class Target(NamedTuple):
@@ -103,26 +104,40 @@ class FileContent:
         if not isinstance(source, ModelSource):
             return nbytes, 0
         begins = {name: begin for name, (begin, _) in zip(specs, places, strict=True)}
-        pieces = [
-            Piece(file, tensor.begin, tensor.nbytes, begins[name])
-            for file, found in source.in_copy_order(names).items()
-            if file.is_whole
-            for name in found
-            if (tensor := source.placed[name].tensor).dtype == specs[name][0]
-        ]
-        return nbytes, shareable_nbytes(pieces)
+        shared = 0
+        for name, begin in begins.items():
+            file, tensor = source.placed[name]
+            if file.is_whole and tensor.dtype == specs[name][0]:
+                shared += shareable_nbytes(tensor.begin, tensor.nbytes, begin)
+        return nbytes, shared
 
     def _data_begin(self, specs: Mapping[str, tuple[str, Sequence[int]]]) -> int:
-        """Returns the least offset of the data; 0 leaves it to the layout."""
+        """Returns the least offset of the data; 0 leaves it to the layout.
+
+        The layout `blocks` keeps tensors of whole blocks at one offset modulo the size of a block.
+        Other programs let the data of a file begin at any multiple of 8, so most bytes decide.
+        """
         source = self._source
         if self._layout != "blocks" or not isinstance(source, ModelSource):
             return 0
-        placed = ((source.placed[name].tensor, dtype) for name, (dtype, _) in specs.items())
-        return shared_data_begin((t.begin, t.nbytes) for t, dtype in placed if t.dtype == dtype)
+        nbytes: Counter[int] = Counter()
+        for name, (dtype, _) in specs.items():
+            tensor = source.placed[name].tensor
+            if tensor.dtype == dtype and tensor.nbytes % _BLOCK_NBYTES == tensor.begin % 8 == 0:
+                nbytes[tensor.begin % _BLOCK_NBYTES] += tensor.nbytes
+        return max(nbytes, key=lambda begin: (nbytes[begin], -begin), default=0)
 
     def _specs(self, names: Sequence[str]) -> dict[str, tuple[str, Sequence[int]]]:
         wanted = set(names)
         return {e.name: (e.dtype, e.shape) for e in self._source.entries if e.name in wanted}
+
+
+def shareable_nbytes(begin: int, nbytes: int, to: int) -> int:
+    """Returns how many bytes of a copy can share disk space: whole blocks, if source and copy begin
+    at the same offset modulo their size."""
+    if (begin - to) % _BLOCK_NBYTES != 0:
+        return 0
+    return max(0, nbytes - -begin % _BLOCK_NBYTES) // _BLOCK_NBYTES * _BLOCK_NBYTES
 
 
 def add_options(parser: argparse.ArgumentParser, layout: str | None) -> None:
