@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
-from .._checking.sums_save import of_one
 from .._near_names import suggestions
 from .._reading import LENGTH_NBYTES
+from .._saving.options import SaveOptions
 from .._saving.split import Split
 from . import writing
 from .errors import CliError
 from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
-from .output import Advance, Output, counted
+from .output import Output
 from .reader import File
 from .source_model import ModelSource
 from .text import clipped
@@ -137,14 +137,11 @@ class _NewHeader(writing.FileContent):
         self,
         target: Any,
         names: Sequence[str],
-        fsync: bool,
-        advance: Advance,
-        sums: Any = None,
+        options: SaveOptions,
     ) -> None:
         file, header = self._header(names)
-        make = of_one(sums, target)
         with file.handle() as handle:
-            _core._write_with_header(target, handle, header, fsync, counted(advance), None, make)
+            _core._write_with_header(target, handle, header, options.of_file(target))
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         file, header = self._header(names)
