@@ -2,18 +2,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Protocol, TypedDict, TypeVar, final
 
+from ._saving.options import SaveOptions
 from ._typing import Buffer, Digests, Progress, Verify
 from ._typing import Path as _Path
 from ._typing import Source as _Source
 
 # A str such as "cuda:0", an index, or a torch.device; None is the CPU.
 _Device = Any
-
-# The path of the sums, and a function that makes them: see _sums_save.py.
-_Sums = tuple[
-    str | None,
-    Callable[[str, Mapping[str, tuple[str, bytes] | None]], bytes | None],
-]
 
 _Spec = TypeVar("_Spec", bound=tuple[str, tuple[int, ...]])
 
@@ -304,11 +299,8 @@ def _load_numpy(data: Buffer) -> dict[str, Any]: ...
 def _save_torch(tensors: dict[str, Any], metadata: dict[str, str] | None) -> bytes | None: ...
 def _save_torch_file(
     tensors: dict[str, Any],
-    filename: _Path,
-    metadata: dict[str, str] | None,
-    fsync: bool,
-    progress: Progress | None,
-    sums: _Sums | None = None,
+    filename: _Path | _OwnTarget,
+    options: SaveOptions,
 ) -> bool: ...
 def _save_numpy(
     arrays: dict[str, Any],
@@ -318,42 +310,25 @@ def _save_numpy(
 def _save_numpy_file(
     arrays: dict[str, Any],
     prepare: Callable[[Any, Any], tuple[Any, str, tuple[int, ...]]],
-    filename: _Path,
-    metadata: dict[str, str] | None,
-    fsync: bool,
-    progress: Progress | None,
-    sums: _Sums | None = None,
+    filename: _Path | _OwnTarget,
+    options: SaveOptions,
 ) -> None: ...
 def _save_specs_file(
-    tensor_dict: dict[str, TensorSpec],
-    filename: _Path,
-    metadata: dict[str, str] | None,
-    fsync: bool,
-    progress: Progress | None,
-    sums: _Sums | None,
+    tensor_dict: dict[str, TensorSpec], filename: _Path | _OwnTarget, options: SaveOptions
 ) -> None: ...
 def _use_torch_exchange(use: bool) -> None: ...
 
 @final
 class _StagedSave:
     def __init__(
-        self,
-        tensors: dict[str, TensorSpec],
-        metadata: dict[str, str] | None,
-        filename: _Path,
-        fsync: bool,
-        sums: _Sums | None = None,
+        self, tensors: dict[str, TensorSpec], filename: _Path, options: SaveOptions
     ) -> None: ...
     def stage(
-        self,
-        readers: dict[str, Callable[[int, memoryview], object] | tuple[int, int]],
-        budget_bytes: int | None,
+        self, readers: dict[str, Callable[[int, memoryview], object] | tuple[int, int]]
     ) -> None: ...
     def write(self) -> None: ...
     def write_here(
-        self,
-        readers: dict[str, Callable[[int, memoryview], object] | tuple[int, int]],
-        budget_bytes: int | None,
+        self, readers: dict[str, Callable[[int, memoryview], object] | tuple[int, int]]
     ) -> None: ...
     def stop(self) -> None: ...
     @property
@@ -439,14 +414,7 @@ class _FileWriter:
         specs: Sequence[tuple[str, str, Sequence[int]]]
         | Mapping[str, tuple[str, Sequence[int]]]
         | None,
-        metadata: dict[str, str] | None,
-        layout: str,
-        fsync: bool,
-        budget_bytes: int,
-        progress: Progress | None,
-        rights_of: _Path | None,
-        data_begin: int = 0,
-        sums: _Sums | None = None,
+        options: SaveOptions,
     ) -> None: ...
     def add(self, name: str, dtype: str, shape: Sequence[int]) -> int: ...
     def write(self, tensor: int, data: Any) -> bool: ...
@@ -472,7 +440,7 @@ def _plan_layout(
     layout: str,
     data_begin: int = 0,
 ) -> tuple[bytes, list[tuple[int, int]]]: ...
-def _write_file(path: _Path, data: Buffer, fsync: bool, rights_of: _Path | None = None) -> None: ...
+def _write_file(path: _Path, data: Buffer, fsync: bool) -> None: ...
 def _write_beside(
     path: _Path,
     data: Buffer,
@@ -491,13 +459,7 @@ def _remove_sums(path: _Path) -> None: ...
 def _sums_path(path: _Path) -> str: ...
 def _leases_see_mappings(fd: int) -> bool: ...
 def _write_with_header(
-    path: _Path,
-    file: safe_open,
-    header: Buffer,
-    fsync: bool,
-    progress: Progress | None = None,
-    rights_of: _Path | None = None,
-    sums: _Sums | None = None,
+    path: _Path | _OwnTarget, file: safe_open, header: Buffer, options: SaveOptions
 ) -> None: ...
 def _own_stem_in(name: str, kind: str) -> str | None: ...
 def _own_stem(name: str) -> str:

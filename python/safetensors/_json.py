@@ -11,13 +11,14 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ._errors import failure
+from ._reading import MAX_HEADER_NBYTES
 
-MAX_NBYTES = 100_000_000
-"""The limit for headers, which the core has, too."""
+MAX_NBYTES = MAX_HEADER_NBYTES
+"""The limit of a document."""
 MAX_NESTED = 127
 MAX_DIGITS = 1000
 """Python converts the digits of an integer in quadratic time."""
@@ -105,16 +106,6 @@ def loads(
     return json.loads(text, object_pairs_hook=object_of or unique, parse_int=integer)
 
 
-def brackets(text: str, begin: int = 0) -> Iterator[re.Match[str]]:
-    """Yields the brackets after a character outside of strings, without those in strings."""
-    in_string = False
-    for match in _MARKS.finditer(text, begin):
-        if match[0] == '"':
-            in_string = not in_string
-        elif not in_string and len(match[0]) == 1:
-            yield match
-
-
 def most_memory(text: str, nbytes: int) -> int:
     """Returns the most that a text of `nbytes` bytes, its copies and its values can take.
 
@@ -134,9 +125,12 @@ def most_memory(text: str, nbytes: int) -> int:
 def _check_depth(text: str, refuse: Callable[[str], Any]) -> None:
     if text.count("[") + text.count("{") <= MAX_NESTED:
         return
-    depth = 0
-    for bracket in brackets(text):
-        depth += 1 if bracket[0] in "[{" else -1
+    depth, in_string = 0, False
+    for match in _MARKS.finditer(text):
+        if match[0] == '"':
+            in_string = not in_string
+        elif not in_string and len(match[0]) == 1:
+            depth += 1 if match[0] in "[{" else -1
         if depth > MAX_NESTED:
             refuse(f"is nested deeper than {MAX_NESTED} levels")
 

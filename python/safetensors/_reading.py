@@ -7,7 +7,11 @@ import os
 import threading
 from collections.abc import Callable
 
-__all__ = ["read_all", "read_some"]
+__all__ = ["LENGTH_NBYTES", "MAX_HEADER_NBYTES", "read_all", "read_some"]
+
+LENGTH_NBYTES = 8
+"""A file begins with the length of its header."""
+MAX_HEADER_NBYTES = 100_000_000
 
 _SEEKING = threading.Lock()
 

@@ -21,11 +21,12 @@ import numpy as np
 from . import _core
 from ._core import SafetensorError, safe_open
 from ._errors import failure, while_loading
+from ._load_options import LoadOptions
 from ._model_folder import choice_of
 from ._progress import Report
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
-from ._shards import ShardFile, find_shards, with_hashes
+from ._shards import with_hashes
 from ._typing import Progress, Sources, Verify
 from .plan import SKIP, Keys, Part, Rule, open_plan
 
@@ -89,11 +90,12 @@ def load_files(
             dtype, or has it only with jax_enable_x64.
         ValueError: a sharding does not divide the axes of an array evenly.
     """
-    verify = with_hashes(verify, expected_hashes)
+    options = LoadOptions(
+        filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
+        "pread", keys, plan,
+    )  # fmt: skip
     with ExitStack() as stack:
-        choice = choice_of(name, variant)
-        shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
-        arrays = _open(shards, shardings, keys, plan, stack)
+        arrays = _open(options, shardings, stack)
         requests = [request for array in arrays for request in array.requests()]
         if requests:
             _core._read_requests(requests, progress)
@@ -194,22 +196,18 @@ class _Array:
         return memory.view(self._dtype)
 
 
-def _open(
-    shards: Sequence[ShardFile],
-    shardings: Any,
-    keys: Keys,
-    plan: Optional[Mapping[str, Rule]],
-    stack: ExitStack,
-) -> List[_Array]:
+def _open(options: LoadOptions, shardings: Any, stack: ExitStack) -> List[_Array]:
     """Opens the files and returns the arrays to load.
 
     Raises:
         as `load_files`; the text names the tensor.
     """
-    if plan is not None and keys is not None and not callable(keys):
-        raise ValueError("keys and plan cannot be given together: a plan names its tensors")
+    shards, plan, conflict = options.find(), options.plan, options.conflict()
+    if conflict is not None:
+        raise conflict
     rules = shardings if isinstance(shardings, Mapping) else None
-    handles, found = open_plan(shards, rules if plan is None else plan, keys, "pread", stack)
+    chosen = rules if plan is None else plan
+    handles, found = open_plan(shards, chosen, options.keys, options.backend, stack)
     parts = dict.fromkeys(handles) if plan is None else found
     if rules is None:
         placed = dict.fromkeys(handles, shardings)

@@ -19,6 +19,7 @@ from ._numpy_arrays import _getdtype as _getdtype
 from ._numpy_arrays import _is_little_endian as _is_little_endian
 from ._numpy_arrays import _tobytes as _tobytes
 from ._numpy_arrays import _view2np as _view2np
+from ._saving.options import SaveOptions
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
@@ -101,14 +102,12 @@ def save_file(
         SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
             such as FileNotFoundError or PermissionError.
     """
-    make = None
-    if sums:
-        from ._checking.sums_save import of_one
+    _to_file(tensor_dict, filename, SaveOptions(metadata, fsync, progress, sums))
 
-        make = of_one(sums, filename)
-    _core._save_numpy_file(
-        _as_dict(tensor_dict), _prepare, filename, metadata, fsync, progress, make
-    )
+
+def _to_file(tensor_dict: Any, filename: Any, options: SaveOptions) -> None:
+    how = options.of_file(filename)
+    _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, how)
 
 
 def save_files(
@@ -156,13 +155,12 @@ def save_files(
 
     arrays = dict(_as_dict(tensor_dict))
 
-    def save(names: List[str], path: str, report: Optional[Progress], sums: Any) -> None:
-        save_file(
-            {each: arrays[each] for each in names}, path, metadata, progress=report, sums=sums
-        )
+    def save(names: List[str], target: Any, options: SaveOptions) -> None:
+        _to_file({each: arrays[each] for each in names}, target, options)
 
     sizes = {key: _stored_nbytes(key, array) for key, array in arrays.items()}
-    return save_all(sizes, save, folder, max_shard_size, name, fsync, progress, sums)
+    options = SaveOptions(metadata, fsync, progress, sums)
+    return save_all(sizes, save, folder, max_shard_size, name, options)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from ._core import _dtypes
 from ._errors import failure
 from ._frameworks import code_of, refuse
 from ._numpy_arrays import _TYPES as _NUMPY_TYPES
+from ._saving.options import SaveOptions
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = [
@@ -87,12 +88,8 @@ def save_file(
     errors.
     """
     keep_alive: List[Any] = []
-    make = None
-    if sums:
-        from ._checking.sums_save import of_one
-
-        make = of_one(sums, filename)
-    _core._save_specs_file(_flatten(tensors, keep_alive), filename, metadata, fsync, progress, make)
+    how = SaveOptions(metadata, fsync, progress, sums).of_file(filename)
+    _core._save_specs_file(_flatten(tensors, keep_alive), filename, how)
 
 
 def load(data: Buffer, device: str = "cpu") -> Dict[str, paddle.Tensor]:

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from . import _core
 from ._absent import present, refuse_absent, with_absent
 from ._core import TensorMeta
-from ._model_folder import BY_RULE, Choice, choice_of
+from ._load_options import LoadOptions
+from ._model_folder import choice_of
 from ._paths import without_secrets
 from ._rules import match, source_of, unknown
-from ._shards import find_shards, open_tensors
+from ._shards import open_tensors
 
 if TYPE_CHECKING:
     from ._core import safe_open
@@ -230,23 +231,16 @@ class Plan(Mapping[str, Part]):
     has neither `storage_options` nor the values of a URL's query, which may be secrets.
     """
 
-    __slots__ = ("_choice", "_filenames", "_parts", "_storage_options")
+    __slots__ = ("_options", "_parts")
 
-    def __init__(
-        self,
-        filenames: Sources,
-        parts: dict[str, Part],
-        storage_options: Mapping[str, Any] | None = None,
-        choice: Choice = BY_RULE,
-    ) -> None:
+    def __init__(self, parts: dict[str, Part], options: LoadOptions) -> None:
         """Plans are made by `resolve`."""
-        self._choice = choice
-        self._filenames = filenames
+        self._options = options
         self._parts = parts
-        self._storage_options = storage_options
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (without_secrets(self._filenames), self._parts, None, self._choice)
+        filenames = without_secrets(self._options.filenames)
+        return Plan, (self._parts, LoadOptions(filenames, choice=self._options.choice))
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]
@@ -277,7 +271,7 @@ class Plan(Mapping[str, Part]):
         """
         found = []
         with ExitStack() as stack:
-            for shard in find_shards(self._filenames, self._storage_options, choice=self._choice):
+            for shard in self._options.find():
                 handles, _ = open_tensors([shard], self._parts, "auto", stack)
                 if not handles:
                     continue
@@ -317,12 +311,10 @@ def resolve(
         SafetensorError: a file or index is damaged, or a name or pattern matches nothing. A key
             whose rule is SKIP may match nothing.
     """
-    choice = choice_of(name, variant)
+    options = LoadOptions(filenames, storage_options, choice=choice_of(name, variant))
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options, choice=choice)
-        handles, parts = open_plan(shards, rules, keys, "auto", stack)
-        found = {each: parts[each] for each in handles}
-        return Plan(filenames, found, storage_options, choice)
+        handles, parts = open_plan(options.find(), rules, keys, options.backend, stack)
+        return Plan({each: parts[each] for each in handles}, options)
 
 
 def open_plan(

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import _json
 from ._checking import sums as _sums
 from ._errors import failure
 from ._paths import open_at_once
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ._typing import Path
 
 __all__ = ["Signed"]
-
-_MAX_NBYTES = 100_000_000
 
 
 class Signed:
@@ -85,7 +84,7 @@ class Signed:
         if not os.path.isfile(path):
             raise _sums.absent(path)
         with open(path, "rb", opener=open_at_once) as file:
-            data = file.read(_MAX_NBYTES + 1)
+            data = file.read(_json.MAX_NBYTES + 1)
         signature = self._signature or _signature_of(path)
         problem = package.verify_bytes(verifier, data, path, signature).problem
         if problem:

@@ -43,7 +43,17 @@ py::object own_stem_in(py::handle name, py::handle kind) {
   return stem.empty() ? py::object(py::none()) : to_object(std::filesystem::path(stem));
 }
 
+void remove_sums_of(py::handle path) {
+  const std::filesystem::path file = path_of(path, "path");
+  saving(file, [&] { remove_sums(file); });
+}
+
 void register_all_systems(py::module_& module) {
+  define(module, "_is_url", &is_url, py::arg("filename"),
+         "_is_url(filename)\n--\n\n"
+         "Returns whether it is a str that begins with a scheme and \"://\".");
+  define(module, "_remove_sums", &remove_sums_of, py::arg("path"),
+         "_remove_sums(path)\n--\n\nRemoves the sums of a file that is about to change.");
   define(
       module, "_path_to_save",
       [](py::handle path) { return to_object(path_to_save(path, "filename")); },
@@ -212,6 +222,9 @@ void move(const Held& held, py::handle name, const Held& folder, py::handle to) 
 
 void register_folder(py::module_& module) {
   register_all_systems(module);
+  define(module, "_leases_see_mappings", &detail::leases_see_mappings, py::arg("fd"),
+         "_leases_see_mappings(fd)\n--\n\n"
+         "Returns whether the system grants no write lease of a file that is mapped.");
   Class<Held>(module, "_Folder")
       .constructor(
           [](py::handle path) {

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <optional>
+#include <ranges>
+#include <string_view>
 
 #include "bind_slice.hpp"
 #include "digests.hpp"
@@ -79,23 +80,24 @@ std::unique_ptr<FileHandle> open_file_object(py::handle file, py::handle framewo
   }));
 }
 
-py::list names_of(std::span<const TensorInfo> tensors) {
-  py::list list(tensors.size());
+template <typename Names>
+py::list to_names(const Names& names) {
+  py::list list(std::ranges::size(names));
   Py_ssize_t i = 0;
-  for (const TensorInfo& info : tensors) {
-    PyList_SET_ITEM(list.ptr(), i++, to_unicode(info.name).release().ptr());
+  for (const std::string_view name : names) {
+    PyList_SET_ITEM(list.ptr(), i++, to_unicode(name).release().ptr());
   }
   return list;
 }
 
 py::list keys(const Handle& handle) {
   const auto open_file = handle.file();
-  const std::vector<std::string_view> names = open_file->file().keys();
-  py::list list(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), to_unicode(names[i]).release().ptr());
-  }
-  return list;
+  return to_names(open_file->file().keys());
+}
+
+py::list offset_keys(const Handle& handle) {
+  const auto open_file = handle.file();
+  return to_names(open_file->file().header().tensors() | std::views::transform(&TensorInfo::name));
 }
 
 py::object metadata(const Handle& handle) {
@@ -267,28 +269,13 @@ bool contains(const Handle& handle, py::handle name) {
   return PyUnicode_Check(name.ptr()) && open_file->file().find(text_of(name, "name")) != nullptr;
 }
 
-/// Returns bytes of the file, wherever they come from.
-py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nbytes) {
-  const auto open_file = handle.file();
-  const std::shared_ptr<const ByteSource> source = open_file->file().source();
-  auto bytes = py::reinterpret_steal<py::bytes>(
-      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(nbytes)));
-  if (!bytes) throw py::error_already_set();
-  auto* const data = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr()));
-  const GilRelease release;
-  source->read_at(offset, {data, nbytes});
-  return bytes;
-}
-
 void bind_methods(Class<Handle>& cls) {
   cls.method("keys", &keys,
              "keys(self, /)\n--\n\n"
              "Returns the names of all tensors, sorted.")
-      .method(
-          "offset_keys",
-          [](const Handle& handle) { return names_of(handle.file()->file().header().tensors()); },
-          "offset_keys(self, /)\n--\n\n"
-          "Returns the names of all tensors, in the order of their bytes in the file.")
+      .method("offset_keys", &offset_keys,
+              "offset_keys(self, /)\n--\n\n"
+              "Returns the names of all tensors, in the order of their bytes in the file.")
       .method("metadata", &metadata,
               "metadata(self, /)\n--\n\n"
               "Returns the header's metadata as a new dict of str to str, or None if it has none.")
@@ -400,22 +387,6 @@ void register_open(py::module_& module) {
       "Raises SafetensorError for a damaged file (IntegrityError if a digest differs), and OSError "
       "if it cannot be read.");
   bind_methods(handle);
-  define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
-         py::arg("nbytes"));
-  define(
-      module, "_data_begin",
-      [](const Handle& opened) { return opened.file()->file().data_offset(); }, py::arg("handle"),
-      "_data_begin(handle)\n--\n\nReturns the offset in the file from which `data_offsets` count.");
-  define(
-      module, "_file_of",
-      [](const Handle& opened) { return to_object(opened.file()->file().path()); },
-      py::arg("handle"), "_file_of(handle)\n--\n\nReturns the path or URL that errors name.");
-  define(module, "_is_url", &is_url, py::arg("filename"),
-         "_is_url(filename)\n--\n\n"
-         "Returns whether it is a str that begins with a scheme and \"://\".");
-  define(
-      module, "_read_ahead", [](const Handle& opened) { opened.file()->file().read_ahead(); },
-      py::arg("handle"));
   Class<FileHandle, Handle> file_handle(module, "_safe_open_handle",
                                         "Like safe_open, for a Python file object.");
   file_handle.constructor(&open_file_object, py::arg("f"), py::arg("framework"),

@@ -1,4 +1,5 @@
-// Reads of tensors, and parts of them, to memory of the caller. They need no framework.
+// Reads of tensors, and parts of them, to memory of the caller, and of bytes of open files. They
+// need no framework.
 #include <pybind11/stl.h>
 
 #include <limits>
@@ -113,6 +114,19 @@ void read_requests(py::handle asked, py::handle progress) {
   load_requests({&group, 1}, report);
 }
 
+/// Returns bytes of the file, wherever they come from.
+py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nbytes) {
+  const auto open_file = handle.file();
+  const std::shared_ptr<const ByteSource> source = open_file->file().source();
+  auto bytes = py::reinterpret_steal<py::bytes>(
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(nbytes)));
+  if (!bytes) throw py::error_already_set();
+  auto* const data = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr()));
+  const GilRelease release;
+  source->read_at(offset, {data, nbytes});
+  return bytes;
+}
+
 }  // namespace
 
 void register_read(py::module_& module) {
@@ -125,6 +139,19 @@ void register_read(py::module_& module) {
       "Reads to memory in one load. requests: (handle, name, index or None, address, bytes); or\n"
       "also a shape with as many elements, as which the tensor is read, and the distances in\n"
       "bytes at the destination between neighbours of each axis of the result.");
+  define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
+         py::arg("nbytes"));
+  define(
+      module, "_data_begin",
+      [](const Handle& opened) { return opened.file()->file().data_offset(); }, py::arg("handle"),
+      "_data_begin(handle)\n--\n\nReturns the offset in the file from which `data_offsets` count.");
+  define(
+      module, "_file_of",
+      [](const Handle& opened) { return to_object(opened.file()->file().path()); },
+      py::arg("handle"), "_file_of(handle)\n--\n\nReturns the path or URL that errors name.");
+  define(
+      module, "_read_ahead", [](const Handle& opened) { opened.file()->file().read_ahead(); },
+      py::arg("handle"));
 }
 
 }  // namespace safetensors::python

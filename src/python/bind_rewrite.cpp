@@ -8,9 +8,8 @@
 #include "gil.hpp"
 #include "open_file.hpp"
 #include "register.hpp"
+#include "save_arguments.hpp"
 #include "save_target.hpp"
-#include "write_plan.hpp"
-#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -36,28 +35,27 @@ std::string prologue_of(std::span<const std::byte> header) {
   return prologue;
 }
 
-void write_with_header(py::handle path, const Handle& handle, py::handle header, bool fsync,
-                       py::object progress, py::handle rights_of, py::handle given_sums) {
+void write_with_header(py::handle path, const Handle& handle, py::handle header,
+                       py::handle options) {
   const SaveTarget target(path, "path");
-  const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const std::shared_ptr<const OpenFile> opened = handle.file();
   const SafeOpen& file = opened->file();
   const BufferView json(header, "header");
-  WriterOptions options{
-      .fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
-  detail::WriteSums sums = to_write_sums(given_sums);
+  const SaveArguments arguments(options);
+  detail::WriteSums& sums = *arguments.sums;
+  WriterOptions how = arguments.writer_options();
   saving(target.path(), [&] {
     const GilRelease release;
     const std::shared_ptr<const ByteSource> source = file.source();
     const std::uint64_t begin = file.data_offset();
     const std::uint64_t nbytes = source->size() - begin;
     check_same_tensors(file.header(), Header::parse(json.bytes(), nbytes));
-    FileWriter writer(target.make_sink(like, python_interrupt(), sums.before_rename(target.path())),
-                      plan_data(prologue_of(json.bytes()), nbytes), std::move(options));
+    FileWriter writer(target.make_sink(python_interrupt(), sums.before_rename(target.path())),
+                      plan_data(prologue_of(json.bytes()), nbytes), std::move(how));
     const TensorCopy data{0, begin};
     writer.copy(*source, {&data, 1});
     writer.commit();
-    sums.commit(fsync);
+    sums.commit(arguments.fsync);
   });
 }
 
@@ -65,10 +63,8 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
 
 void register_rewrite(py::module_& module) {
   define(module, "_write_with_header", &write_with_header, py::arg("path"), py::arg("file"),
-         py::arg("header"), py::arg("fsync"), py::arg("progress") = py::none(),
-         py::arg("rights_of") = py::none(), py::arg("sums") = py::none(),
-         "_write_with_header(path, file, header, fsync, progress=None, rights_of=None, sums=None)\n"
-         "--\n\n"
+         py::arg("header"), py::arg("options"),
+         "_write_with_header(path, file, header, options)\n--\n\n"
          "Writes a file with the data of an open one. The header describes the same tensors, but\n"
          "for their names.");
 }

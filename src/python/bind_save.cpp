@@ -7,22 +7,19 @@
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "register.hpp"
+#include "safetensors/detail/serializing.hpp"
+#include "save_arguments.hpp"
 #include "save_target.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
-#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
 
-const Metadata* pointer_to(const std::optional<Metadata>& metadata) noexcept {
-  return metadata ? &*metadata : nullptr;
-}
-
 py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Metadata>& metadata) {
   const LayoutPlan plan =
-      with_save_prefix([&] { return plan_layout(tensors, pointer_to(metadata)); });
+      detail::serializing([&] { return plan_layout(tensors, metadata ? &*metadata : nullptr); });
   auto bytes = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(plan.total_nbytes)));
   if (!bytes) throw py::error_already_set();
@@ -34,27 +31,22 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
   return bytes;
 }
 
-/// Returns the options of a save. Lifetime: the caller keeps `progress` until the save is done.
-SaveOptions options_of(bool fsync, py::handle progress) {
-  return {.fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
-}
-
-/// Saves a file, with its sums if they are wanted: see to_write_sums().
-void to_file(std::span<const TensorData> tensors, const SaveTarget& target,
-             const std::optional<Metadata>& metadata, const SaveOptions& options,
-             py::handle given) {
-  detail::WriteSums sums = to_write_sums(given);
+/// Saves a file, with its sums if they are wanted.
+void to_file(std::span<const TensorData> tensors, py::handle filename, SaveArguments arguments) {
+  const SaveTarget target(filename, "filename");
+  const SaveOptions options = arguments.save_options();
   saving(target.path(), [&] {
     const GilRelease release;
-    const Metadata* const items = pointer_to(metadata);
+    const Metadata* const metadata = arguments.metadata_or_null();
+    detail::WriteSums& sums = *arguments.sums;
     if (target.is_path()) {
-      detail::save_file(tensors, target.path(), items, options, sums);
+      detail::save_file(tensors, target.path(), metadata, options, sums);
       return;
     }
-    with_save_prefix([&] {
-      const LayoutPlan plan = plan_layout(tensors, items);
+    detail::serializing([&] {
+      const LayoutPlan plan = plan_layout(tensors, metadata);
       detail::write_file(plan, tensors,
-                         target.make_sink({}, options.interrupt, sums.before_rename(target.path())),
+                         target.make_sink(options.interrupt, sums.before_rename(target.path())),
                          options, sums);
     });
   });
@@ -127,16 +119,24 @@ py::bytes serialize_specs(py::handle tensors, py::handle metadata) {
   return to_bytes(collected.data, metadata_of(metadata));
 }
 
-void save_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
-                     py::handle progress, py::handle sums) {
+void save_specs_file(py::handle tensors, py::handle filename, py::handle options) {
   const Collected collected = collect_specs(tensors);
-  to_file(collected.data, SaveTarget(filename, "filename"), metadata_of(metadata),
-          options_of(fsync, progress), sums);
+  to_file(collected.data, filename, SaveArguments(options));
 }
 
 void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
-                          py::handle progress) {
-  save_specs_file(tensors, filename, metadata, fsync, progress, py::none());
+                          py::object progress) {
+  const Collected collected = collect_specs(tensors);
+  to_file(collected.data, filename, SaveArguments(metadata, fsync, std::move(progress)));
+}
+
+void write_bytes_file(py::handle path, py::handle data, bool fsync) {
+  const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
+  const BufferView view(data, "data");
+  saving(target, [&] {
+    const GilRelease release;
+    detail::serializing([&] { detail::write_all(*make_file_sink(target), view.bytes(), fsync); });
+  });
 }
 
 py::object save_torch(const py::dict& tensors, py::handle metadata) {
@@ -145,12 +145,10 @@ py::object save_torch(const py::dict& tensors, py::handle metadata) {
   return to_bytes(collected->data, metadata_of(metadata));
 }
 
-bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle metadata, bool fsync,
-                     py::handle progress, py::handle sums) {
+bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle options) {
   const std::optional<TorchTensors> collected = collect_torch(tensors);
   if (!collected) return false;
-  to_file(collected->data, SaveTarget(filename, "filename"), metadata_of(metadata),
-          options_of(fsync, progress), sums);
+  to_file(collected->data, filename, SaveArguments(options));
   return true;
 }
 
@@ -160,10 +158,9 @@ py::bytes save_numpy(const py::dict& arrays, const py::object& prepare, py::hand
 }
 
 void save_numpy_file(const py::dict& arrays, const py::object& prepare, py::handle filename,
-                     py::handle metadata, bool fsync, py::handle progress, py::handle sums) {
+                     py::handle options) {
   const Collected collected = collect_numpy(arrays, prepare);
-  to_file(collected.data, SaveTarget(filename, "filename"), metadata_of(metadata),
-          options_of(fsync, progress), sums);
+  to_file(collected.data, filename, SaveArguments(options));
 }
 
 }  // namespace
@@ -192,20 +189,22 @@ void register_save(py::module_& module) {
          "_save_torch(tensors, metadata)\n--\n\n"
          "Returns a file in memory; None if a tensor needs preparation.");
   define(module, "_save_torch_file", &save_torch_file, py::arg("tensors"), py::arg("filename"),
-         py::arg("metadata"), py::arg("fsync"), py::arg("progress"), py::arg("sums") = py::none(),
-         "_save_torch_file(tensors, filename, metadata, fsync, progress, sums=None)\n--\n\n"
+         py::arg("options"),
+         "_save_torch_file(tensors, filename, options)\n--\n\n"
          "Writes a file and returns True; returns False if a tensor needs preparation.");
   define(module, "_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"),
          py::arg("metadata"), "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
   define(module, "_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
-         py::arg("filename"), py::arg("metadata"), py::arg("fsync"), py::arg("progress"),
-         py::arg("sums") = py::none(),
-         "_save_numpy_file(arrays, prepare, filename, metadata, fsync, progress, sums=None)\n"
-         "--\n\nWrites a file.");
+         py::arg("filename"), py::arg("options"),
+         "_save_numpy_file(arrays, prepare, filename, options)\n--\n\nWrites a file.");
   define(module, "_save_specs_file", &save_specs_file, py::arg("tensor_dict"), py::arg("filename"),
-         py::arg("metadata"), py::arg("fsync"), py::arg("progress"), py::arg("sums"),
-         "_save_specs_file(tensor_dict, filename, metadata, fsync, progress, sums)\n--\n\n"
+         py::arg("options"),
+         "_save_specs_file(tensor_dict, filename, options)\n--\n\n"
          "Writes a file, as serialize_file.");
+  define(module, "_write_file", &write_bytes_file, py::arg("path"), py::arg("data"),
+         py::arg("fsync"),
+         "_write_file(path, data, fsync)\n--\n\n"
+         "Writes bytes to a file, which is replaced completely or not at all.");
   define(module, "_use_torch_exchange", &use_torch_exchange, py::arg("use"),
          "_use_torch_exchange(use)\n--\n\n"
          "For tests. Sets whether torch's C exchange functions are used if torch has them.");

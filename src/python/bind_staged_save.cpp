@@ -10,9 +10,9 @@
 #include "loan.hpp"
 #include "register.hpp"
 #include "safetensors/staged_save.hpp"
+#include "save_arguments.hpp"
 #include "tensor_spec.hpp"
 #include "typed_path.hpp"
-#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -39,41 +39,39 @@ StagedPlace place_of(const py::object& reader) {
 
 class Save {
  public:
-  Save(py::handle tensors, py::handle metadata, py::handle path, bool fsync, py::handle sums)
+  Save(py::handle tensors, py::handle path, py::handle options)
       : path_(path_to_save(path, "filename")) {
     std::vector<TensorData> data;
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(tensors)) {
       data.push_back(py::cast<const TensorSpec&>(value).data(text_of_key(key, "tensors")));
       names_.emplace_back(data.back().name);
     }
-    const std::optional<Metadata> given = metadata_of(metadata);
-    const SaveOptions options{.fsync = fsync};
+    SaveArguments arguments(options);
+    budget_nbytes_ = arguments.budget_nbytes;
     saving({}, [&] {
-      save_ = std::make_unique<StagedSave>(
-          data, path_, given ? &*given : nullptr, options,
-          std::unique_ptr<detail::WriteSums>(new detail::WriteSums(to_write_sums(sums))));
+      save_ = std::make_unique<StagedSave>(data, path_, arguments.metadata_or_null(),
+                                           SaveOptions{.fsync = arguments.fsync},
+                                           std::move(arguments.sums));
     });
   }
 
   /// Copies the tensors. Returns when all are copied, or the save has ended. `readers` maps names
   /// of tensors that are not in memory to functions `f(begin, memoryview)`, which copy a part;
   /// those of tensors on CUDA devices to the index of the device and its current stream.
-  void stage(const py::dict& readers, py::handle budget_bytes) {
+  void stage(const py::dict& readers) {
     const std::vector<StagedPlace> places = places_of(readers);  // destroyed with the GIL
-    const std::optional<std::uint64_t> budget = budget_of(budget_bytes);
     const Interrupt interrupt = python_interrupt();
     const GilRelease release;
-    save_->stage(places, budget, interrupt);
+    save_->stage(places, budget_nbytes_, interrupt);
   }
 
   /// Copies the tensors and writes the file, on the calling thread. Arguments as of stage().
-  void write_here(const py::dict& readers, py::handle budget_bytes) {
+  void write_here(const py::dict& readers) {
     const std::vector<StagedPlace> places = places_of(readers);
-    const std::optional<std::uint64_t> budget = budget_of(budget_bytes);
     const Interrupt interrupt = python_interrupt();
     saving(path_, [&] {
       const GilRelease release;
-      save_->write_here(places, budget, interrupt);
+      save_->write_here(places, budget_nbytes_, interrupt);
     });
   }
 
@@ -102,13 +100,9 @@ class Save {
     return places;
   }
 
-  static std::optional<std::uint64_t> budget_of(py::handle given) {
-    if (given.is_none()) return std::nullopt;
-    return size_of(given, "budget_bytes");
-  }
-
   std::filesystem::path path_;
   std::vector<std::string> names_;
+  std::optional<std::uint64_t> budget_nbytes_;
   std::unique_ptr<StagedSave> save_;
 };
 
@@ -117,15 +111,13 @@ class Save {
 void register_staged_save(py::module_& module) {
   Class<Save>(module, "_StagedSave")
       .constructor(
-          [](py::handle tensors, py::handle metadata, py::handle filename, bool fsync,
-             py::handle sums) {
-            return std::make_unique<Save>(tensors, metadata, filename, fsync, sums);
+          [](py::handle tensors, py::handle filename, py::handle options) {
+            return std::make_unique<Save>(tensors, filename, options);
           },
-          py::arg("tensors"), py::arg("metadata"), py::arg("filename"), py::arg("fsync"),
-          py::arg("sums") = py::none())
-      .method("stage", &Save::stage, py::arg("readers"), py::arg("budget_bytes"))
+          py::arg("tensors"), py::arg("filename"), py::arg("options"))
+      .method("stage", &Save::stage, py::arg("readers"))
       .method("write", &Save::write)
-      .method("write_here", &Save::write_here, py::arg("readers"), py::arg("budget_bytes"))
+      .method("write_here", &Save::write_here, py::arg("readers"))
       .method("stop", &Save::stop)
       .property("nbytes_done", &Save::nbytes_done);
   define(module, "_staging_state", [] {

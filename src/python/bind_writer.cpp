@@ -1,10 +1,5 @@
-// _FileWriter, the compiled part of SafeWriter; _plan_layout and _write_file.
+// _FileWriter, the compiled part of SafeWriter, and _plan_layout.
 #include <pybind11/numpy.h>
-
-#if defined(__linux__)
-#include <linux/magic.h>
-#include <sys/vfs.h>
-#endif
 
 #include <algorithm>
 #include <atomic>
@@ -29,13 +24,14 @@
 #include "python_index.hpp"
 #include "python_sink.hpp"
 #include "register.hpp"
+#include "safetensors/detail/serializing.hpp"
+#include "save_arguments.hpp"
 #include "save_target.hpp"
 #include "shared_writer.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
 #include "write_plan.hpp"
-#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -45,7 +41,7 @@ template <typename Work>
 auto serializing(const std::filesystem::path& path, const Work& work) {
   return saving(path, [&] {
     const GilRelease release;
-    return with_save_prefix(work);
+    return detail::serializing(work);
   });
 }
 
@@ -121,31 +117,22 @@ class Writer {
   }
 
  public:
-  Writer(py::handle target, bool seeks, py::handle specs, py::handle metadata, py::handle layout,
-         bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of,
-         std::uint64_t data_begin, py::handle sums)
-      : fsync_(fsync),
-        has_plan_(!specs.is_none()),
-        progress_(std::move(progress)),
-        sums_(to_write_sums(sums)) {
-    WriterOptions options{.fsync = fsync,
-                          .interrupt = python_interrupt(),
-                          .progress = python_progress(progress_),
-                          .budget_nbytes = budget_bytes};
-    const std::optional<Metadata> given = metadata_of(metadata);
+  Writer(py::handle target, bool seeks, py::handle specs, py::handle options)
+      : has_plan_(!specs.is_none()), options_(options) {
     std::optional<LayoutPlan> plan;
-    if (!specs.is_none()) {
+    if (has_plan_) {
       std::vector<OwnSpec> rows = specs_of(specs);
       plan = saving({}, [&] {
-        return with_save_prefix(
-            [&] { return plan_of(rows, given, layout_of(layout), data_begin); });
+        return detail::serializing(
+            [&] { return plan_of(rows, options_.metadata, options_.layout, options_.data_begin); });
       });
       std::ranges::move(rows, std::back_inserter(specs_));
-      for (const OwnSpec& spec : specs_) sums_.add(spec.name, spec.dtype, spec.shape);
+      for (const OwnSpec& spec : specs_) options_.sums->add(spec.name, spec.dtype, spec.shape);
     }
+    WriterOptions how = options_.writer_options();
     const auto make = [&](auto&& sink) {
-      writer_.set(plan ? FileWriter(sink(), std::move(*plan), std::move(options))
-                       : FileWriter(sink(), given ? &*given : nullptr, std::move(options)));
+      writer_.set(plan ? FileWriter(sink(), std::move(*plan), std::move(how))
+                       : FileWriter(sink(), options_.metadata_or_null(), std::move(how)));
     };
     if (PyCallable_Check(target.ptr()) != 0) {
       auto function = py::reinterpret_borrow<py::object>(target);
@@ -158,9 +145,8 @@ class Writer {
     } else {
       const SaveTarget to(target, "target");
       path_ = to.path();
-      const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
       serializing(path_, [&] {
-        make([&] { return to.make_sink(like, python_interrupt(), sums_.before_rename(path_)); });
+        make([&] { return to.make_sink(python_interrupt(), options_.sums->before_rename(path_)); });
       });
     }
   }
@@ -171,7 +157,7 @@ class Writer {
   std::size_t add(py::handle name, py::handle dtype, py::handle shape) {
     OwnSpec spec = spec_of(name, dtype, shape);
     const std::size_t at = with_writer([&](FileWriter& file) { return file.add(spec.view()); });
-    sums_.add(spec.name, spec.dtype, spec.shape);
+    options_.sums->add(spec.name, spec.dtype, spec.shape);
     const std::lock_guard lock(specs_mutex_);
     specs_.push_back(std::move(spec));
     return at;
@@ -219,7 +205,7 @@ class Writer {
                                                 std::uint64_t{1}, std::multiplies<>());
     const TensorInfo info{spec.name, spec.shape, 0, count * bit_size(spec.dtype) / 8, spec.dtype};
     const std::optional<Part> part =
-        saving({}, [&] { return with_save_prefix([&] { return select_part(info, index); }); });
+        saving({}, [&] { return detail::serializing([&] { return select_part(info, index); }); });
     if (!part) {
       PyErr_SetString(PyExc_TypeError,
                       "an index of write_slice consists of integers, slices, \"...\" and None");
@@ -297,14 +283,14 @@ class Writer {
       writer_.commit([&](FileWriter& file) {
         file.commit();
         is_committed_ = true;
-        sums_.commit(fsync_);
+        options_.sums->commit(options_.fsync);
       });
     });
   }
 
   void abort() {
     const GilRelease release;  // the sink may need the GIL to end
-    if (writer_.abort()) sums_.abort();
+    if (writer_.abort()) options_.sums->abort();
   }
 
  private:
@@ -314,7 +300,7 @@ class Writer {
   void write_part(const detail::WriteSums::Part& part, bool is_known, const Write& write) {
     with_writer([&](FileWriter& file) {
       if (!is_known) return write(file);
-      sums_.write_beside({&part, 1}, [&] { write(file); });
+      options_.sums->write_beside({&part, 1}, [&] { write(file); });
     });
   }
 
@@ -326,12 +312,10 @@ class Writer {
   }
 
   std::filesystem::path path_;
-  bool fsync_;
   bool has_plan_;  // so that no tensor is added
   std::mutex specs_mutex_;
   std::deque<OwnSpec> specs_;  // whose elements stay where they are
-  py::object progress_;
-  detail::WriteSums sums_;
+  SaveArguments options_;
   std::atomic<bool> is_committed_ = false;
   SharedWriter writer_;
 };
@@ -346,7 +330,7 @@ py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout,
   const std::vector<OwnSpec> specs = specs_of(list);
   const std::optional<Metadata> given = metadata_of(metadata);
   const LayoutPlan plan =
-      with_save_prefix([&] { return plan_of(specs, given, layout_of(layout), data_begin); });
+      detail::serializing([&] { return plan_of(specs, given, layout_of(layout), data_begin); });
   py::list places;
   for (const TensorPlace& place : plan.places) {
     places.append(py::make_tuple(place.begin, place.nbytes));
@@ -354,48 +338,15 @@ py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout,
   return py::make_tuple(py::bytes(plan.prologue), places);
 }
 
-void write_bytes_file(py::handle path, py::handle data, bool fsync, py::handle rights_of) {
-  const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
-  const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
-  const BufferView view(data, "data");
-  serializing(target,
-              [&] { detail::write_all(*make_file_sink(target, like), view.bytes(), fsync); });
-}
-
-void remove_sums_of(py::handle path) {
-  const std::filesystem::path file = path_of(path, "path");
-  saving(file, [&] { remove_sums(file); });
-}
-
-/// Returns whether the system grants no write lease of a file that is mapped.
-///
-/// On overlayfs it grants one: the mapping belongs to the file of a layer.
-bool leases_see_mappings(int fd) {
-#if defined(__linux__)
-  struct statfs status{};
-  return ::fstatfs(fd, &status) == 0 &&
-         static_cast<std::uint32_t>(status.f_type) != OVERLAYFS_SUPER_MAGIC;
-#else
-  (void)fd;
-  return false;
-#endif
-}
-
 }  // namespace
 
 void register_writer(py::module_& module) {
   Class<Writer>(module, "_FileWriter")
       .constructor(
-          [](py::handle target, bool seeks, py::handle specs, py::handle metadata,
-             py::handle layout, bool fsync, std::uint64_t budget_bytes, py::object progress,
-             py::handle rights_of, std::uint64_t data_begin, py::handle sums) {
-            return std::make_unique<Writer>(target, seeks, specs, metadata, layout, fsync,
-                                            budget_bytes, std::move(progress), rights_of,
-                                            data_begin, sums);
+          [](py::handle target, bool seeks, py::handle specs, py::handle options) {
+            return std::make_unique<Writer>(target, seeks, specs, options);
           },
-          py::arg("target"), py::arg("seeks"), py::arg("specs"), py::arg("metadata"),
-          py::arg("layout"), py::arg("fsync"), py::arg("budget_bytes"), py::arg("progress"),
-          py::arg("rights_of"), py::arg("data_begin") = 0, py::arg("sums") = py::none())
+          py::arg("target"), py::arg("seeks"), py::arg("specs"), py::arg("options"))
       .method("add", &Writer::add, py::arg("name"), py::arg("dtype"), py::arg("shape"))
       .quick_method<&write_tensor>("write",
                                    "write($self, /, tensor, data)\n--\n\n"
@@ -419,15 +370,6 @@ void register_writer(py::module_& module) {
          py::arg("layout"), py::arg("data_begin") = 0,
          "_plan_layout(specs, metadata, layout, data_begin=0)\n--\n\n"
          "Returns the bytes before the data, and (begin, nbytes) of each tensor in the file.");
-  define(module, "_write_file", &write_bytes_file, py::arg("path"), py::arg("data"),
-         py::arg("fsync"), py::arg("rights_of") = py::none(),
-         "_write_file(path, data, fsync, rights_of=None)\n--\n\n"
-         "Writes bytes to a file, which is replaced completely or not at all.");
-  define(module, "_remove_sums", &remove_sums_of, py::arg("path"),
-         "_remove_sums(path)\n--\n\nRemoves the sums of a file that is about to change.");
-  define(module, "_leases_see_mappings", &leases_see_mappings, py::arg("fd"),
-         "_leases_see_mappings(fd)\n--\n\n"
-         "Returns whether the system grants no write lease of a file that is mapped.");
 }
 
 }  // namespace safetensors::python

@@ -48,16 +48,6 @@ PyObject* guarded(const Make& make) {
   return nullptr;
 }
 
-/// Runs `work`, and begins the texts of the core's errors as upstream does.
-template <typename Work>
-auto with_save_prefix(const Work& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    throw error.with_context("Error while serializing: ");
-  }
-}
-
 /// Runs `save`, which writes the file at `path`, and returns its result. Raises its errors by
 /// raise_unsaved().
 template <typename Save>

@@ -14,14 +14,14 @@ SaveTarget::SaveTarget(py::handle object, const char* argument) {
 }
 
 std::unique_ptr<ByteSink> SaveTarget::make_sink(
-    const std::filesystem::path& rights_of, const Interrupt& interrupt,
+    const Interrupt& interrupt,
     const std::function<void(const std::filesystem::path&)>& before_rename) const {
 #if !defined(_WIN32)
   if (own_) {
     return detail::make_part_sink(own_->place, own_->like ? &*own_->like : nullptr, before_rename);
   }
 #endif
-  return make_file_sink(path_, rights_of, interrupt, before_rename);
+  return make_file_sink(path_, {}, interrupt, before_rename);
 }
 
 }  // namespace safetensors::python

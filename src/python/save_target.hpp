@@ -33,7 +33,7 @@ class SaveTarget {
   /// Returns make_file_sink() of a path; of an OwnTarget, make_part_sink(), which has its own
   /// rights.
   [[nodiscard]] std::unique_ptr<ByteSink> make_sink(
-      const std::filesystem::path& rights_of, const Interrupt& interrupt,
+      const Interrupt& interrupt,
       const std::function<void(const std::filesystem::path&)>& before_rename) const;
 
  private:

@@ -9,12 +9,12 @@
 #include "base/text.hpp"
 #include "check/make_sums.hpp"
 #include "io/file_sink.hpp"
+#include "safetensors/detail/serializing.hpp"
 #include "safetensors/detail/write_sums.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/safe_open.hpp"
 #include "safetensors/sums.hpp"
 #include "safetensors/writer.hpp"
-#include "write/serializing.hpp"
 
 namespace safetensors {
 
@@ -44,7 +44,7 @@ std::unique_ptr<detail::WriteSums> detail::sums_of_save(const std::filesystem::p
 
 void detail::save_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
                        const Metadata* metadata, const SaveOptions& options, WriteSums& sums) {
-  serializing([&] {
+  detail::serializing([&] {
     const LayoutPlan plan = plan_layout(tensors, metadata);
     const auto replaces = [&] {
       try {
@@ -100,7 +100,7 @@ void serialize_to(const LayoutPlan& plan, std::span<const TensorData> tensors,
 
 Buffer serialize(std::span<const TensorData> tensors, const Metadata* metadata,
                  const Interrupt& interrupt) {
-  return serializing([&] {
+  return detail::serializing([&] {
     const LayoutPlan plan = plan_layout(tensors, metadata);
     Buffer file(static_cast<std::size_t>(plan.total_nbytes));
     serialize_to(plan, tensors, file.bytes(), interrupt);

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "safetensors/byte_sink.hpp"
+#include "safetensors/detail/serializing.hpp"
 #include "safetensors/detail/write_sums.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/parallel.hpp"
 #include "safetensors/writer.hpp"
 #include "write/save_memory.hpp"
-#include "write/serializing.hpp"
 
 namespace safetensors {
 namespace {
@@ -41,7 +41,7 @@ class StagedSave::State {
         fsync_(options.fsync),
         interrupt_(options.interrupt),
         sums_(std::move(sums)) {
-    LayoutPlan plan = serializing([&] { return plan_layout(tensors, metadata); });
+    LayoutPlan plan = detail::serializing([&] { return plan_layout(tensors, metadata); });
     const std::uint64_t begin = plan.prologue.size();
     for (const TensorData& each : tensors) sums_->add(each.name, each.dtype, each.shape);
     for (const std::size_t i : plan.order) {
@@ -80,7 +80,7 @@ class StagedSave::State {
 
   void write() {
     try {
-      serializing([&] { write_chunks(); });
+      detail::serializing([&] { write_chunks(); });
     } catch (...) {
       end();
       throw;

@@ -151,11 +151,6 @@ std::vector<Rule> rules_of_core() {
       // Its one system call is pthread_atfork, too.
       {"src/python/any_thread_gil.cpp",
        [](const Include& i) { return i.is_ours || is_std(i.name) || i.name == "pthread.h"; }},
-      // Its one system call is fstatfs: Python has no function that tells overlayfs.
-      {"src/python/bind_writer.cpp",
-       [](const Include& i) {
-         return is_for_bindings(i) || i.name == "linux/magic.h" || i.name == "sys/vfs.h";
-       }},
       // What happens before Python opens a file is no part of the library's interface.
       {"src/python/open_hook.cpp",
        [](const Include& i) {

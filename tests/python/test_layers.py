@@ -28,7 +28,6 @@ ALLOWED = {
         "_delta/apply_file.py",
         "os.makedirs",
     ): "makes the folder around the one that the caller typed",
-    ("_cli/in_place.py", "_remove_sums"): "unlinks, which follows no link",
     ("_saving/journal.py", "_remove_sums"): "unlinks, which follows no link",
     ("_saving/recovery.py", "_remove_sums"): "unlinks, which follows no link",
     ("_cli/opening.py", "tempfile.TemporaryFile"): "has no name",

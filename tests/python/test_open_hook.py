@@ -254,10 +254,11 @@ assert is_mapped()
     run(files, script)
 
 
+# Less than the tensors take, and more than Python does, whatever memory its heap has left.
 NO_MEMORY = """
 limit = resource.getrlimit(resource.RLIMIT_AS)
 used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 200_000, limit[1]))
+resource.setrlimit(resource.RLIMIT_AS, (used + 1_200_000, limit[1]))
 """
 
 

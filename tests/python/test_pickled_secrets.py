@@ -27,10 +27,11 @@ HELD = {
 """What holds URLs that a caller has passed."""
 
 
-def _plan(*args):
+def _plan(filenames, parts):
+    from safetensors._load_options import LoadOptions
     from safetensors.plan import Plan
 
-    return Plan(*args, {"headers": {"Authorization": "canary"}})
+    return Plan(parts, LoadOptions(filenames, {"headers": {"Authorization": "canary"}}))
 
 
 def _dcp():
@@ -121,6 +122,7 @@ def test_each_public_class_that_takes_files_is_known():
         init = methods_of(node).get("__init__")
         if init is None or path.startswith(("_remote", "_cli")) or node.name.startswith("_"):
             continue
-        if any("Sources" in ast.unparse(each.annotation or init) for each in init.args.args[1:]):
+        types = [ast.unparse(each.annotation or init) for each in init.args.args[1:]]
+        if any("Sources" in each or "LoadOptions" in each for each in types):
             found.add(node.name)
     assert found == {"Plan", "StorageReader", "FileTensors"}  # the last has open files

@@ -168,6 +168,16 @@ def test_settings_that_no_store_can_have(url, options, text):
     assert "CANARY" not in f"{raised.value!r} {vars(raised.value)}"
 
 
+@pytest.mark.parametrize("options", [{"anonymous": True}, {"sas_key": "sig=CANARY"}])
+def test_without_an_account_of_azure_the_error_says_where_to_name_it(options):
+    with pytest.raises(
+        SafetensorError, match="Account must be specified: set AZURE_STOR"
+    ) as caught:
+        objects.reader(Url.parse("az://c/x"), Settings.of(options, objects.OPTIONS))
+    assert "account_name of storage_options" in str(caught.value)
+    assert "CANARY" not in str(caught.value)
+
+
 def test_no_credentials(monkeypatch):
     """The error names what a user of the command line can set, which works."""
     with RangeServer({"/bucket/m": CONTENT}) as server:  # refuses PUT, by which AWS gives tokens

@@ -287,7 +287,7 @@ def test_an_index_without_a_length(mode, monkeypatch):
         assert server.requests == 1
         monkeypatch.setattr(probes, "_FIRST_OF_INDEX", 1000)
         assert [each.names for each in find_shards(server.url("/i.json"), FAST)] == [["t0"]]
-        monkeypatch.setattr(probes, "_MAX_OF_INDEX", 200_000)
+        monkeypatch.setattr("safetensors._json.MAX_NBYTES", 200_000)
         with pytest.raises(SafetensorError, match="does not say how long it is, and sends more"):
             find_shards(server.url("/i.json"), FAST)
 

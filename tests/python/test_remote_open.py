@@ -116,7 +116,7 @@ def test_a_damaged_index(content):
 def test_a_huge_index(monkeypatch):
     """Its size is known before it is read, and it is refused."""
     monkeypatch.setattr(probes, "_FIRST_OF_INDEX", 1000)
-    monkeypatch.setattr(probes, "_MAX_OF_INDEX", 5000)
+    monkeypatch.setattr("safetensors._json.MAX_NBYTES", 5000)
     files = {"/big.json": b" " * 5001, "/small.json": index_of("m").ljust(5000)}
     with RangeServer(files) as server:
         with pytest.raises(SafetensorError, match="has 5001 bytes; an index has at most 100 MB"):

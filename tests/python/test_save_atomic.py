@@ -250,7 +250,7 @@ def test_fsync_of_tensors_that_python_prepares(tmp_path, monkeypatch, fsync):
     save = for_torch._core._save_specs_file
 
     def record(*args):
-        asked.append(args[3])
+        asked.append(args[2].fsync)
         return save(*args)
 
     monkeypatch.setattr(for_torch._core, "_save_specs_file", record)

@@ -166,24 +166,20 @@ def test_save_files_removes_the_old_sums(tmp_path):
 
 
 def test_commands_remove_the_old_sums(tmp_path):
-    """`meta` in place and by a new file, `rename`, `update_file` and a writer."""
+    """`meta`, `rename`, `update_file` and a writer."""
     path = cli.write(tmp_path / "m.safetensors", cli.small(), {"k": "v"})
 
     def written():
         cli.output("hash", path, "--write")
         return sums_of(path).exists()
 
-    inode = path.stat().st_ino
     for words in (
         ["meta", path, "--set", "k=w"],
-        ["meta", path, "--set", "k=" + "w" * 5000],
         ["rename", path, "--map", f"{next(iter(cli.small()))}=renamed"],
     ):
         assert written()
         cli.output(*words)
         assert not sums_of(path).exists(), words
-        if words[-1] == "k=w":
-            assert path.stat().st_ino == inode, "in place"
     assert written()
     safetensors.update_file(path, {"added": np.zeros(3)}, add=True)
     assert not sums_of(path).exists()

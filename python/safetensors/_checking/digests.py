@@ -15,11 +15,10 @@ from .. import _core
 from .._core import safe_open
 from .._errors import failure
 from .._paths import open_at_once
-from .._reading import read_all, read_some
+from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES, read_all, read_some
 from .sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 256 << 10
-_MAX_HEADER_NBYTES = 100_000_000
 """Bytes that are read at a time: they stay in the processor's cache until they are hashed."""
 _MAX_THREADS = 8
 _WORTH_THREADS = 8 << 20
@@ -179,8 +178,9 @@ class OpenFile:
                 self._open()  # raises
             self.nbytes = status.st_size
             self.version = version_of(status)
-            begin = 8 + int.from_bytes(read_some(self._file, 0, 8), "little")
-            if begin > min(self.nbytes, 8 + _MAX_HEADER_NBYTES):
+            length = read_some(self._file, 0, LENGTH_NBYTES)
+            begin = LENGTH_NBYTES + int.from_bytes(length, "little")
+            if begin > min(self.nbytes, LENGTH_NBYTES + MAX_HEADER_NBYTES):
                 self._open()  # raises
             self.start = self.read(0, begin)
         except BaseException:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring_ascii as _quoted  # as json.dumps, but ten times as fast
 from typing import NamedTuple
 
-from .. import _core
+from .. import _core, _json
 from .._core import SafetensorError
 from .._errors import failure
 from .._paths import open_at_once
@@ -21,7 +21,6 @@ BLOCK_SIZE = 4 << 20
 SUFFIX = ".sums.json"
 OF_FOLDER = "model" + SUFFIX
 """The name of the sums of all files of a folder."""
-_MAX_NBYTES = 100_000_000
 _NAME_STEP = 1 << 16
 
 Digests = dict[str, str]
@@ -114,7 +113,7 @@ def read(path: str) -> Sums:
     if not os.path.isfile(path):
         raise absent(path)
     with open(path, "rb", opener=open_at_once) as file:
-        return parse(file.read(_MAX_NBYTES + 1), path)
+        return parse(file.read(_json.MAX_NBYTES + 1), path)
 
 
 def absent(path: str) -> SafetensorError:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 
 from .. import _core
-from .._core import _OwnTarget as OwnTarget
 from .._typing import Path, SumsOption
 from . import digests
 from . import sums as _sums
@@ -19,7 +18,7 @@ content. It is called with the path of the complete file before the file gets it
 
 
 class Collect:
-    """Collects the digests of a model's files: the argument `sums` of the saves of its shards."""
+    """Collects the digests of a model's files as they are saved."""
 
     def __init__(self, sums: SumsOption) -> None:
         self._algorithms = algorithms_of(sums)
@@ -30,6 +29,7 @@ class Collect:
 
     @property
     def make(self) -> Make:
+        """For the options of a file."""
         return None, self._make
 
 
@@ -44,14 +44,9 @@ def algorithms_of(sums: SumsOption) -> list[str]:
     return [XXH3, SHA256] if SHA256 in wanted else [XXH3] if wanted else []
 
 
-def of_one(sums: SumsOption | Collect, filename: Path | OwnTarget) -> Make | None:
-    """Returns what makes the sums of a file; None for no sums."""
-    if isinstance(sums, Collect):
-        return sums.make
+def of_one(sums: SumsOption, filename: Path) -> Make:
+    """Returns what makes the sums of a file."""
     algorithms = algorithms_of(sums)
-    if not algorithms:
-        return None
-    assert not isinstance(filename, OwnTarget), "the sums of a part are collected"
     path = _core._path_to_save(filename)
     if not path.endswith(".safetensors"):
         raise ValueError(f"sums need a file whose name ends with .safetensors, not {path}")

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from .. import _json
 from .._core import SafetensorError, _file_kind
+from .._reading import LENGTH_NBYTES
 from . import text
 from .dtypes import BITS, element_count
 from .opening import STDIN
@@ -34,7 +35,6 @@ START_NBYTES = 64
 UNREADABLE = ("io", "file_changed", "invalid_argument")
 """Codes of errors of reading, not of what was read."""
 
-_LENGTH_NBYTES = 8
 _MAX_HEADER_NBYTES = 8_000_000
 """Larger headers get the core's words only: entries of Python take more than their text."""
 _PADDING = b" \t\r\n\0"
@@ -100,15 +100,15 @@ def read_damaged(path: str) -> Damaged | None:
     with open(path, "rb") as file:
         nbytes = file.seek(0, 2)
         file.seek(0)
-        length = int.from_bytes(file.read(_LENGTH_NBYTES), "little")
-        if nbytes < _LENGTH_NBYTES or length > min(_MAX_HEADER_NBYTES, nbytes - _LENGTH_NBYTES):
+        length = int.from_bytes(file.read(LENGTH_NBYTES), "little")
+        if nbytes < LENGTH_NBYTES or length > min(_MAX_HEADER_NBYTES, nbytes - LENGTH_NBYTES):
             return None
         header = file.read(length)
     try:
         pairs = _json.loads(header.strip(_PADDING), path, object_of=Pairs)
     except (SafetensorError, ValueError, RecursionError):
         return None
-    begin = _LENGTH_NBYTES + length
+    begin = LENGTH_NBYTES + length
     return Damaged(pairs, begin, nbytes - begin) if isinstance(pairs, Pairs) else None
 
 

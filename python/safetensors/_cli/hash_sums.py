@@ -10,10 +10,10 @@ from .._checking import sums as _sums
 from .._checking.digests import Found
 from .._checking.sums import SHA256, XXH3, Digests, Sums
 from .._paths import is_url
+from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES
 from ..sums import Place, _make
 from . import text
 from .errors import CliError
-from .header_text import LENGTH_NBYTES, MAX_NBYTES
 from .model import Index, Model, Placed, choice_of, files_of
 from .opening import STDIN, open_regular
 from .output import Advance, Output
@@ -172,7 +172,7 @@ class _Checker:
                 return f"the sums are of another file: of {wanted.nbytes:,} bytes, not {nbytes:,}"
             start = file.read(LENGTH_NBYTES) or b""
             length = int.from_bytes(start, "little")
-            if length <= min(nbytes, MAX_NBYTES):
+            if length <= min(nbytes, MAX_HEADER_NBYTES):
                 start += file.read(length) or b""
         digests = _digests.of_header(start)
         if any(digests[algorithm] != wanted.header[algorithm] for algorithm in wanted.header):

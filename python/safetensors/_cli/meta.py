@@ -1,7 +1,7 @@
 """Print metadata, and set or remove keys.
 
-A change appears completely or not at all. If the header has room, the data is not moved, and not
-copied either if the system can avoid it; docs/cli.md says how.
+A change appears completely or not at all: a file with a new header replaces the old one. The data
+is not copied if the file system can share it; docs/cli.md says how.
 """
 
 import argparse
@@ -9,10 +9,9 @@ import argparse
 from .._core import _write_with_header
 from .._near_names import suggestions
 from .._paths import is_url
+from .._saving.options import SaveOptions
 from . import output, text
 from .errors import NEGATIVE, CliError
-from .header_text import with_metadata
-from .in_place import change_in_place
 from .model import Model, add_choice, choice_of
 from .opening import STDIN
 from .output import Column, Output
@@ -96,13 +95,7 @@ def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) 
                 raise CliError(f"{path}: no key {text.clipped(key)} to remove{near}")
         if metadata == (file.metadata or {}):
             return
-        old = file.header()
-    new = with_metadata(old, metadata)
-    # The file is closed first: changing it in place requires that no one has it open.
-    if len(new) == len(old) and change_in_place(path, old, new):
-        return
-    with File(path) as file:
-        if file.header() != old:
-            raise CliError(f"{path}: another process changed the file at the same time")
+        new = file.new_header(metadata or None)
         with file.handle() as handle, out.progress("rewriting", file.nbytes) as advance:
-            _write_with_header(path, handle, new, fsync, output.counted(advance))
+            options = SaveOptions(fsync=fsync, progress=output.counted(advance))
+            _write_with_header(path, handle, new, options)

@@ -9,8 +9,8 @@ import tempfile
 from typing import cast
 
 from .._paths import open_at_once
+from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES
 from .errors import CliError
-from .header_text import LENGTH_NBYTES, MAX_NBYTES
 
 STDIN = "-"
 """The path that means standard input. A file of this name is `./-`."""
@@ -68,4 +68,4 @@ def _open_stdin() -> io.FileIO:
 def _may_be_safetensors(start: bytes) -> bool:
     """Returns whether the stream is worth copying. If not, the core explains its first bytes."""
     length = int.from_bytes(start[:LENGTH_NBYTES], "little")
-    return 0 < length <= MAX_NBYTES and start[LENGTH_NBYTES : LENGTH_NBYTES + 1] == b"{"
+    return 0 < length <= MAX_HEADER_NBYTES and start[LENGTH_NBYTES : LENGTH_NBYTES + 1] == b"{"

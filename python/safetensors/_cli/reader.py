@@ -2,15 +2,13 @@
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from .._core import SafetensorError, _data_begin, _safe_open_handle, safe_open
-from .._reading import read_all, read_some
+from .._core import SafetensorError, _data_begin, _plan_layout, _safe_open_handle, safe_open
+from .._reading import LENGTH_NBYTES, read_all, read_some
 from .errors import CliError
 from .opening import CHUNK_NBYTES, open_input
-
-_LENGTH_NBYTES = 8
 
 
 class Tensor(NamedTuple):
@@ -70,9 +68,21 @@ class File:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def header(self) -> bytes:
-        """Returns the JSON of the header, with its padding."""
-        return self.read(_LENGTH_NBYTES, self.data_begin - _LENGTH_NBYTES)
+    def new_header(
+        self, metadata: dict[str, str] | None, names: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Returns a header of the same data with this metadata. It has the length of the old one,
+        or, if it needs more, whole blocks more, so that file systems can share the data.
+
+        With `names`, each tensor gets a new one.
+        """
+        new = names or {each.name: each.name for each in self.tensors}
+        specs = [(new[each.name], each.dtype, each.shape) for each in self.tensors]
+        try:
+            prologue, _ = _plan_layout(specs, metadata, "given", self.data_begin)
+        except UnicodeEncodeError:
+            raise CliError("a name or metadata text is not valid UTF-8") from None
+        return prologue[LENGTH_NBYTES:]
 
     def read(self, begin: int, nbytes: int) -> bytes:
         """Reads exactly `nbytes` bytes from a position."""

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
-from .._checking.sums_save import of_one
 from .._near_names import suggestions
+from .._reading import LENGTH_NBYTES
+from .._saving.options import SaveOptions
 from .._saving.split import Split
 from . import writing
 from .errors import CliError
-from .header_text import padded
 from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
-from .output import Advance, Output, counted
+from .output import Output
 from .reader import File
-from .sharing import Piece, shareable_nbytes
 from .source_model import ModelSource
 from .text import clipped
 
@@ -138,26 +137,20 @@ class _NewHeader(writing.FileContent):
         self,
         target: Any,
         names: Sequence[str],
-        fsync: bool,
-        advance: Advance,
-        sums: Any = None,
+        options: SaveOptions,
     ) -> None:
         file, header = self._header(names)
-        make = of_one(sums, target)
         with file.handle() as handle:
-            _core._write_with_header(target, handle, header, fsync, counted(advance), None, make)
+            _core._write_with_header(target, handle, header, options.of_file(target))
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         file, header = self._header(names)
-        begin = 8 + len(header)
+        begin = LENGTH_NBYTES + len(header)
         nbytes = file.nbytes - file.data_begin
-        piece = Piece(file, file.data_begin, nbytes, begin)
-        return begin + nbytes, shareable_nbytes([piece])
+        return begin + nbytes, writing.shareable_nbytes(file.data_begin, nbytes, begin)
 
     def _header(self, names: Sequence[str]) -> tuple[File, bytes]:
         """Returns the file that has these tensors, and its header with their new names."""
         file = self._model.placed[names[0]].file
         new = {self._model.placed[name].tensor.name: name for name in names}
-        specs = [(new[each.name], each.dtype, each.shape) for each in file.tensors]
-        prologue, _ = _core._plan_layout(specs, file.metadata, "given")
-        return file, padded(prologue[8:], len(file.header()))
+        return file, file.new_header(file.metadata, new)

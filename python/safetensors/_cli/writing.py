@@ -3,28 +3,29 @@
 import argparse
 import os
 import stat
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import _core
 from .._checking.sums import SHA256, XXH3
-from .._checking.sums_save import Collect
 from .._paths import is_folder_target
 from .._saving import split as _split
 from .._saving.companions import Companions
 from .._saving.model_files import ModelFiles, refuse_other_model
-from .._saving.specs import CASTABLE
+from .._saving.options import SaveOptions
+from .._saving.specs import CASTABLE, Spec, rows_of
 from .._saving.split import Split
-from .._saving.writer import safe_create
+from .._saving.writer import open_writer
 from . import text
 from .dtypes import normalized
 from .errors import CliError
 from .output import Advance, Output, counted
-from .sharing import Piece, shareable_nbytes, shared_data_begin
 from .source import Source
 from .source_model import ModelSource
 
 _NAME = "model"
+_BLOCK_NBYTES = 4096
 
 
 class Target(NamedTuple):
@@ -65,27 +66,19 @@ class FileContent:
         self,
         target: Any,
         names: Sequence[str],
-        fsync: bool,
-        advance: Advance,
-        sums: Any = None,
+        options: SaveOptions,
     ) -> None:
         """Writes these tensors to a file, which is replaced completely or not at all.
 
         `target` is a path, or a new file of a model that is being saved.
-
-        `sums` are as for `save_file`; or, of the files of a model, what collects their digests.
         """
         specs = self._specs(names)
-        with safe_create(
-            target,
-            specs,
+        options = options._replace(
             metadata=self._source.metadata or None,
             layout=self._layout,
-            fsync=fsync,
-            progress=counted(advance),
-            sums=sums,
-            _data_begin=self._data_begin(specs),
-        ) as writer:
+            data_begin=self._data_begin(specs),
+        )
+        with open_writer(target, specs, options) as writer:
             self._source.write(writer, names)
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
@@ -93,36 +86,49 @@ class FileContent:
         specs = self._specs(names)
         metadata = self._source.metadata or None
         prologue, places = _core._plan_layout(
-            [(name, *spec) for name, spec in specs.items()],
-            metadata,
-            self._layout,
-            self._data_begin(specs),
+            rows_of(specs), metadata, self._layout, self._data_begin(specs)
         )
         nbytes = len(prologue) + sum(place[1] for place in places)
         source = self._source
         if not isinstance(source, ModelSource):
             return nbytes, 0
         begins = {name: begin for name, (begin, _) in zip(specs, places, strict=True)}
-        pieces = [
-            Piece(file, tensor.begin, tensor.nbytes, begins[name])
-            for file, found in source.in_copy_order(names).items()
-            if file.is_whole
-            for name in found
-            if (tensor := source.placed[name].tensor).dtype == specs[name][0]
-        ]
-        return nbytes, shareable_nbytes(pieces)
+        shared = 0
+        for name, begin in begins.items():
+            file, tensor = source.placed[name]
+            if file.is_whole and tensor.dtype == specs[name][0]:
+                shared += shareable_nbytes(tensor.begin, tensor.nbytes, begin)
+        return nbytes, shared
 
-    def _data_begin(self, specs: Mapping[str, tuple[str, Sequence[int]]]) -> int:
-        """Returns the least offset of the data; 0 leaves it to the layout."""
+    def _data_begin(self, specs: Mapping[str, Spec]) -> int:
+        """Returns the least offset of the data; 0 leaves it to the layout.
+
+        The layout `blocks` keeps tensors of whole blocks at one offset modulo the size of a block.
+        Other programs let the data of a file begin at any multiple of 8, so most bytes decide.
+        """
         source = self._source
         if self._layout != "blocks" or not isinstance(source, ModelSource):
             return 0
-        placed = ((source.placed[name].tensor, dtype) for name, (dtype, _) in specs.items())
-        return shared_data_begin((t.begin, t.nbytes) for t, dtype in placed if t.dtype == dtype)
+        nbytes: Counter[int] = Counter()
+        for name, (dtype, _) in specs.items():
+            tensor = source.placed[name].tensor
+            if tensor.dtype == dtype and tensor.nbytes % _BLOCK_NBYTES == tensor.begin % 8 == 0:
+                nbytes[tensor.begin % _BLOCK_NBYTES] += tensor.nbytes
+        return max(nbytes, key=lambda begin: (nbytes[begin], -begin), default=0)
 
-    def _specs(self, names: Sequence[str]) -> dict[str, tuple[str, Sequence[int]]]:
+    def _specs(self, names: Sequence[str]) -> dict[str, Spec]:
         wanted = set(names)
-        return {e.name: (e.dtype, e.shape) for e in self._source.entries if e.name in wanted}
+        return {
+            e.name: Spec(e.dtype, tuple(e.shape)) for e in self._source.entries if e.name in wanted
+        }
+
+
+def shareable_nbytes(begin: int, nbytes: int, to: int) -> int:
+    """Returns how many bytes of a copy can share disk space: whole blocks, if source and copy begin
+    at the same offset modulo their size."""
+    if (begin - to) % _BLOCK_NBYTES != 0:
+        return 0
+    return max(0, nbytes - -begin % _BLOCK_NBYTES) // _BLOCK_NBYTES * _BLOCK_NBYTES
 
 
 def add_options(parser: argparse.ArgumentParser, layout: str | None) -> None:
@@ -225,11 +231,12 @@ def write_split(
             out.line(f"{target.path}: would have {said}; nothing was written")
         return written
     with out.progress("writing", split.total_size) as advance:
+        options = SaveOptions(fsync=arguments.fsync, sums=arguments.sums)
         if target.is_folder:
-            _write_shards(content, target.path, split, arguments, advance)
+            _write_shards(content, target.path, split, options, advance)
         else:
-            names = split.shards[0]
-            content.write(target.path, names, arguments.fsync, advance, arguments.sums)
+            options = options._replace(progress=counted(advance))
+            content.write(target.path, split.shards[0], options)
     if is_shown and not out.quiet:
         out.line(f"{target.path}: {said}")
     return written
@@ -248,17 +255,18 @@ def _write_shards(
     content: FileContent,
     folder: str,
     split: Split,
-    arguments: argparse.Namespace,
+    options: SaveOptions,
     advance: Advance,
 ) -> None:
     os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
-    collect = Collect(arguments.sums) if arguments.sums is not None else None
-    with ModelFiles(folder, _NAME, arguments.fsync) as files:
+    of_shards, digests = options.of_shards()
+    with ModelFiles(folder, _NAME, options.fsync) as files:
         for number, names in enumerate(split.shards, 1):
-            content.write(files.temporary(number), names, False, advance, collect)
+            how = of_shards._replace(progress=counted(advance))
+            content.write(files.temporary(number), names, how)
         if content.companions is not None:
             content.companions.add_to(files)
-        files.commit(split, collect.files if collect is not None else None)
+        files.commit(split, digests)
 
 
 def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:

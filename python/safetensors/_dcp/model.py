@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from .. import _core
 from .._errors import failure
+from .._reading import LENGTH_NBYTES
 from .._saving import split
 from .._saving.folder import Folder
 from .._saving.model_files import ModelFiles
@@ -19,7 +20,6 @@ from .._saving.specs import Row, nbytes_of
 from .._saving.writer_state import ABORTED, CLOSED, WriterState, closed_error
 from .._typing import Path
 
-_LENGTH_NBYTES = 8
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -167,7 +167,7 @@ class FullSizeModel:
         index = len(self.files)
         for row, (begin, nbytes) in zip(rows, places, strict=True):
             self.places[row[0]] = Place(index, begin, nbytes)
-        start = bytes(_LENGTH_NBYTES) + prologue[_LENGTH_NBYTES:]
+        start = bytes(LENGTH_NBYTES) + prologue[LENGTH_NBYTES:]
         total = max([begin + nbytes for begin, nbytes in places], default=len(prologue))
         parts, name = self._files.parts, shard_part(index + 1)
         parts.write(name, start)
@@ -178,7 +178,7 @@ class FullSizeModel:
             self.files[index] = self.files[index]._replace(inode=os.fstat(fd).st_ino)
         finally:
             os.close(fd)
-        self._lengths.append(prologue[:_LENGTH_NBYTES])
+        self._lengths.append(prologue[:LENGTH_NBYTES])
 
 
 def check_written(expected: Mapping[str, int], written: Mapping[str, int]) -> None:

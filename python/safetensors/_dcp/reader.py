@@ -23,9 +23,10 @@ from torch.distributed.checkpoint.storage import StorageReader as _Base
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure, while_loading
+from .._load_options import LoadOptions
 from .._model_folder import choice_of
 from .._paths import is_url, without_secrets
-from .._shards import find_shards, open_shards, with_hashes
+from .._shards import open_shards, with_hashes
 from .._torch.dtypes import Form, form_of
 from .._torch.load_into import _device, _problem
 from .._torch.shared_memory import elements_of
@@ -68,18 +69,17 @@ class StorageReader(_Base):
             verify, expected_hashes: what the files are compared with, as for `load_files`.
             name, variant: which model of a folder, as for `load_files`.
         """
-        self._path = path
-        self._options = storage_options
-        self._verify = with_hashes(verify, expected_hashes)
-        self._choice = choice_of(name, variant)
+        verify = with_hashes(verify, expected_hashes)
+        self._options = LoadOptions(path, storage_options, verify, choice_of(name, variant))
         self._parts: dict[MetadataIndex, tuple[SavedPart, Form]] = {}
         self._files: ExitStack | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the path and `verify`. Options and a URL's query may hold secrets, and open files
         are of one process."""
-        path, verify = without_secrets(self._path), without_secrets(self._verify)
-        given = {"verify": verify, **self._choice._asdict()}
+        options = self._options
+        path, verify = without_secrets(options.filenames), without_secrets(options.verify)
+        given = {"verify": verify, **options.choice._asdict()}
         given = {key: value for key, value in given.items() if value not in (None, "")}
         return (functools.partial(type(self), **given) if given else type(self)), (path,)
 
@@ -87,7 +87,7 @@ class StorageReader(_Base):
         """Closes the files of a load that did not end. `checkpoint_id` is read next."""
         self._close()
         if checkpoint_id:
-            self._path = checkpoint_id
+            self._options = self._options._replace(filenames=checkpoint_id)
 
     # Without keyword arguments: else `load` would call it again after an error, for a rank alone.
     def read_metadata(self) -> Metadata:
@@ -100,10 +100,7 @@ class StorageReader(_Base):
         self._close()
         tensors: dict[str, SplitTensor] = {}
         with ExitStack() as stack, gc_paused():  # makes objects for each tensor, none is garbage
-            shards = find_shards(
-                self._path, self._options, verify=self._verify, choice=self._choice
-            )
-            for shard, handle, names in open_shards(shards, None, "pread", stack):
+            for shard, handle, names in open_shards(self._options.find(), None, "pread", stack):
                 if handle is not None:
                     _add_parts(tensors, shard.path, handle, names)
             found: dict[str, Any] = {}

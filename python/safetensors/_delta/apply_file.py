@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import Any
 
 from .. import _core
-from .._checking.sums_save import Collect
 from .._core import safe_open
 from .._model_folder import choice_of
 from .._paths import refuse_url
 from .._saving import recovery
 from .._saving.model_files import ModelFiles
-from .._saving.specs import Spec, nbytes_of
+from .._saving.options import SaveOptions
+from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.split import Split
-from .._saving.writer import SafeWriter, safe_create
+from .._saving.writer import SafeWriter, open_writer
 from .._typing import Path, Sources, SumsOption
 from .apply_in_place import apply_in_place
 from .chain import (
@@ -103,7 +102,7 @@ def apply_file(
         else:
             work = _Work(files, chain, verify)
         path = os.path.abspath(os.fsdecode(output))
-        _write(work, path, _is_folder(output, files), fsync, sums)
+        _write(work, path, _is_folder(output, files), SaveOptions(fsync=fsync, sums=sums))
 
 
 def _is_folder(output: Path, files: FileTensors) -> bool:
@@ -202,31 +201,28 @@ def _digest(files: FileTensors, name: str, algorithm: str) -> str | None:
     return digest_of(files.specs[name], files.read(name), algorithm)
 
 
-def _write(work: _Work, output: str, is_folder: bool, fsync: bool, sums: SumsOption) -> None:
+def _write(work: _Work, output: str, is_folder: bool, options: SaveOptions) -> None:
     opened = [file.handle for file in work.files.files]
     if not is_folder:
-        metadata = work.metadata_of(opened[0])
-        with safe_create(
-            output, work.specs[0], metadata=metadata, fsync=fsync, sums=sums
-        ) as writer:
+        options = options._replace(metadata=work.metadata_of(opened[0]))
+        with open_writer(output, work.specs[0], options) as writer:
             work.write(0, writer)
             work.finish()
         return
     name = _name_of(work.files)
     _refuse_others(output, name)
     os.makedirs(os.path.dirname(output), exist_ok=True)
-    collect: Any = Collect(sums) if sums else None
-    with ModelFiles(output, name, fsync) as target:
+    of_shards, digests = options.of_shards()
+    with ModelFiles(output, name, options.fsync) as target:
         for number, (file, specs) in enumerate(zip(opened, work.specs, strict=True)):
             part = target.temporary(number + 1)
-            notes = work.metadata_of(file)
-            with safe_create(part, specs, metadata=notes, sums=collect) as writer:
+            how = of_shards._replace(metadata=work.metadata_of(file))
+            with open_writer(part, specs, how) as writer:
                 work.write(number, writer)
         work.finish()
-        rows = [(n, each.dtype, each.shape) for specs in work.specs for n, each in specs.items()]
-        sizes = nbytes_of(rows)
+        sizes = nbytes_of([row for specs in work.specs for row in rows_of(specs)])
         split = Split([list(specs) for specs in work.specs], sum(sizes.values()))
-        target.commit(split, collect.files if collect is not None else None)
+        target.commit(split, digests)
 
 
 def _name_of(files: FileTensors) -> str:

@@ -11,7 +11,8 @@ import torch
 
 from .. import _core
 from .._absent import refuse_absent, with_absent
-from .._model_folder import Choice, choice_of
+from .._load_options import LoadOptions
+from .._model_folder import choice_of
 from .._progress import Report
 from .._rules import source_of
 from .._torch.devices import device_of
@@ -33,37 +34,27 @@ if TYPE_CHECKING:
     from .._core import safe_open
     from .._shards import ShardFile
     from .._torch import AnyDevice
-    from .._typing import Progress, Sources, Verify
+    from .._typing import Sources, Verify
 
 
 def load_files(
     group: ProcessGroup,
     timeout: timedelta | None,
     problem: Exception | None,
-    filenames: Sources,
     device: Any,
-    backend: str,
-    keys: Keys,
-    plan: Mapping[str, Rule] | None,
-    progress: Progress | None,
-    budget_bytes: int | None,
-    storage_options: Mapping[str, Any] | None,
-    verify: Verify,
-    choice: Choice,
+    options: LoadOptions,
 ) -> dict[str, torch.Tensor]:
     """Returns the tensors of this rank; see `safetensors.torch.load_files`.
 
     Args:
         group, timeout, problem: see `communicator`.
-        filenames, device, ...: as for `safetensors.torch.load_files`.
+        device: as for `safetensors.torch.load_files`.
     """
     with communicator(group, timeout, problem) as comm, ExitStack() as stack:
-        model, wanted = _open(
-            comm, filenames, backend, keys, plan, storage_options, verify, choice, stack
-        )
+        model, wanted = _open(comm, options, stack)
         nbytes = sum(item.nbytes for item in wanted)
-        refuse_excess(nbytes, device, budget_bytes)
-        report = Report(nbytes, progress)
+        refuse_excess(nbytes, device, options.budget_bytes)
+        report = Report(nbytes, options.progress)
         # Else the traceback of what `progress` raises keeps the reads under way.
         tensors = _made(wanted, device)
         with closing(load_together(comm, model, wanted, tensors)) as batches:
@@ -96,10 +87,9 @@ def stream(
             `load_files`.
     """
     choice = choice_of(name, variant)
+    options = LoadOptions(filenames, storage_options, verify, choice, keys=keys, plan=plan)
     with communicator(group, timeout) as comm, ExitStack() as stack:
-        model, wanted = _open(
-            comm, filenames, "auto", keys, plan, storage_options, verify, choice, stack
-        )
+        model, wanted = _open(comm, options, stack)
         tensors = _made(wanted, device)
         with closing(load_together(comm, model, wanted, tensors)) as batches:
             for items in batches:
@@ -108,13 +98,7 @@ def stream(
 
 
 def open_named(
-    comm: Communicator,
-    filenames: Sources,
-    storage_options: Mapping[str, Any] | None,
-    verify: Verify,
-    choice: Choice,
-    names: Collection[str],
-    stack: ExitStack,
+    comm: Communicator, options: LoadOptions, names: Collection[str], stack: ExitStack
 ) -> tuple[Model, dict[str, safe_open], list[str]]:
     """Opens files as `open_tensors` of _shards does.
 
@@ -130,23 +114,13 @@ def open_named(
             if shard.names is None or any(name in names for name in shard.names)
         ]
 
-    model = open_model(comm, filenames, storage_options, verify, choice, needed, "auto", stack)
+    model = open_model(comm, options, needed, stack)
     handles = model.handles()
     others = [name for name in [*handles, *model.unopened] if name not in names]
     return model, {name: handles[name] for name in handles if name in names}, others
 
 
-def _open(
-    comm: Communicator,
-    filenames: Sources,
-    backend: str,
-    keys: Keys,
-    plan: Mapping[str, Rule] | None,
-    storage_options: Mapping[str, Any] | None,
-    verify: Verify,
-    choice: Choice,
-    stack: ExitStack,
-) -> tuple[Model, list[Wanted]]:
+def _open(comm: Communicator, options: LoadOptions, stack: ExitStack) -> tuple[Model, list[Wanted]]:
     """Returns the files that some rank needs, and the tensors that this one takes."""
     rules: dict[str, Rule] | None = None
     found_shards: list[ShardFile] = []
@@ -157,18 +131,18 @@ def _open(
         if any(shard.names is None for shard in shards):
             return [at for at, shard in enumerate(shards) if not shard.absent_from]
         names = dict.fromkeys(name for shard in shards for name in shard.names or ())
-        rules = found = select(names, plan, keys, source_of(shards))
+        rules = found = select(names, options.plan, options.keys, source_of(shards))
         return [
             at
             for at, shard in enumerate(shards)
             if any(name in found for name in shard.names or ())
         ]
 
-    model = open_model(comm, filenames, storage_options, verify, choice, needed, backend, stack)
+    model = open_model(comm, options, needed, stack)
     handles = model.handles()
     if rules is None:
         source = source_of(found_shards)
-        rules = select(with_absent(handles, found_shards), plan, keys, source)
+        rules = select(with_absent(handles, found_shards), options.plan, options.keys, source)
         refuse_absent(found_shards, rules)
     parts = apply(rules, handles)
     handles = {name: handles[name] for name in handles if parts.get(name, SKIP) is not SKIP}

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
+from .._load_options import LoadOptions
 from .._model_folder import Choice
 from .._paths import is_url
 from .._shards import (
     ShardFile,
-    find_shards,
     open_shards,
     refuse_repeated,
     shards_of_url,
@@ -26,7 +26,6 @@ from .message import MAX_NBYTES, Message, expect
 if TYPE_CHECKING:
     from .._core import safe_open
     from .._remote.shared import Start
-    from .._typing import Sources, Verify
     from .communicator import Communicator
 
 # As of the core's reads of local files, and of readers that name none.
@@ -67,12 +66,8 @@ class Model(NamedTuple):
 
 def open_model(
     comm: Communicator,
-    filenames: Sources,
-    storage_options: Mapping[str, Any] | None,
-    verify: Verify,
-    choice: Choice,
+    options: LoadOptions,
     needed: Callable[[list[ShardFile]], Iterable[int]],
-    backend: str,
     stack: ExitStack,
 ) -> Model:
     """Finds the files, and opens those that some rank needs.
@@ -82,27 +77,27 @@ def open_model(
 
     Args:
         comm: the ranks, which all call this.
-        filenames, storage_options, verify, choice: as for `load_files`.
+        options: `backend` "auto" is "pread".
         needed: returns the positions of the files that this rank takes tensors of.
-        backend: see `safe_open`; "auto" is "pread".
         stack: the files are closed when it exits.
 
     Raises:
         Disagreement: the ranks do not load the same files.
         OSError, SafetensorError: as find_shards() and open_tensors().
     """
-    sources = sources_of(filenames)
+    sources = sources_of(options.filenames)
+    choice = options.choice
     version = f"version {_core.__version__} of safetensors"
     chosen_model = f"name {choice.name!r} and variant {choice.variant!r} of a model"
     agree(comm, "sources", [version, chosen_model, *map(_described, sources)], (), list)
     of_url = functools.partial(_shards_of_url, comm)
-    shards = find_shards(sources, storage_options, of_url, verify, choice)
+    shards = options._replace(filenames=sources).find(of_url)
     _refuse_absent_files(shards)
     positions = functools.partial(_integers, below=len(shards))
     names = [_name(shard) for shard in shards]
     told = agree(comm, "files", names, sorted(needed(shards)), positions)
     chosen = {at: shards[at] for at in sorted(set().union(*told))}
-    backend = "pread" if backend == "auto" else backend
+    backend = "pread" if options.backend == "auto" else options.backend
     files = _open(comm, [*chosen.values()], backend, stack)
     own_gaps = [file.gap_nbytes for file in files]
     lengths = functools.partial(_integers, below=_READER_GAP_END, count=len(files))

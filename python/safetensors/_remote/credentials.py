@@ -91,6 +91,10 @@ _GOOGLE_ADVICE = _advice(
     "GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`",
     "GOOGLE_SKIP_SIGNATURE",
 )
+_AZURE_ACCOUNT_ADVICE = (
+    "set AZURE_STORAGE_ACCOUNT_NAME, or account_name of storage_options, or name the account in "
+    "the URL, abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/..."
+)
 _AZURE_ADVICE = _advice(
     "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and one of "
     "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN and AZURE_CLIENT_SECRET",
@@ -361,15 +365,17 @@ def azure(environ: Environment, options: Options, account: str | None = None) ->
         config["account_name"] = account
     endpoint = config.get("endpoint") or environ.get("AZURE_STORAGE_ENDPOINT")
     client = _client(endpoint, None)
+    account_advice = "" if "account_name" in config else _AZURE_ACCOUNT_ADVICE
     if _is_set(options.get("anonymous")) or _is_set(environ.get("AZURE_SKIP_SIGNATURE")):
-        return Access({**config, "skip_signature": True}, "anonymous", client)
+        config["skip_signature"] = True
+        return Access(config, "anonymous", client, advice=account_advice)
     for key, names in _AZURE_SIGNERS:
-        if key in options:
-            return Access(config, f"{key} of storage_options", client)
-        if key in config and string:
-            return Access(config, "the connection string", client)
         used = next((variable for variable in names if environ.get(variable)), None)
+        if key in options:
+            used = f"{key} of storage_options"
+        elif key in config and string:
+            used = "the connection string"
         if used is not None:
-            return Access(config, used, client)
+            return Access(config, used, client, advice=account_advice)
     used = "the managed identity: no credentials are set"
     return Access(config, used, client, advice=_AZURE_ADVICE)

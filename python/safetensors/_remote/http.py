@@ -13,9 +13,10 @@ from . import errors
 from .answers import UNKNOWN, Answer, Version, refuse_status, size_of_empty
 from .connections import Connection, Pool, Started, is_loopback
 from .exchange import Exchange, Resolved, errors_of
-from .in_order import InOrder, no_ranges
+from .in_order import InOrder
 from .retry import RETRIED, Again, Deadline, retry
 from .settings import Settings
+from .transfer import Transfer
 from .urls import Url
 
 _SECRET = frozenset({"authorization", "cookie"})
@@ -96,7 +97,7 @@ class HttpReader:
             most_unsized: how many bytes of an object whose size the server does not say are read to
                 find it out, at least.
         """
-        transfer = _Transfer(0, max(nbytes, 1), max(nbytes, most_unsized))
+        transfer = Transfer(0, max(nbytes, 1), max(nbytes, most_unsized))
         found = self._run(transfer, self._start, self._cancelled)
         if transfer.is_unsized:
             found = found.sized(len(transfer.data))
@@ -116,7 +117,7 @@ class HttpReader:
         Raises:
             SafetensorError: there are more than `most`.
         """
-        transfer = _Transfer(0, 0, most)
+        transfer = Transfer(0, 0, most)
         self._run(transfer, self._start, self._cancelled)
         return bytes(transfer.data), transfer.headers
 
@@ -143,7 +144,7 @@ class HttpReader:
         return self._read(offset, nbytes)
 
     def _read(self, offset: int, nbytes: int) -> bytearray:
-        resolved, transfer, cancelled = self.resolved, _Transfer(offset, nbytes), self._cancelled
+        resolved, transfer, cancelled = self.resolved, Transfer(offset, nbytes), self._cancelled
         try:
             self._run(transfer, resolved, cancelled)
         except PermissionError:
@@ -166,7 +167,7 @@ class HttpReader:
         with self._renewing:
             if self._resolved is expired:
                 start = Resolved(self._start.url, self._start.headers, version=expired.version)
-                self._resolved = self._run(_Transfer(0, 1), start, cancelled or self._cancelled)
+                self._resolved = self._run(Transfer(0, 1), start, cancelled or self._cancelled)
             return self.resolved
 
     def cancel(self) -> None:
@@ -191,7 +192,7 @@ class HttpReader:
     def _is_forked(self) -> bool:
         return os.getpid() != self._pool.pid
 
-    def _run(self, transfer: _Transfer, start: Resolved, cancelled: threading.Event) -> Resolved:
+    def _run(self, transfer: Transfer, start: Resolved, cancelled: threading.Event) -> Resolved:
         """Fills the transfer, by several requests if need be, and returns where from."""
         if self._is_forked():
             raise errors.failed(self.name, "was opened before the process forked: open it again")
@@ -227,7 +228,7 @@ class HttpReader:
         return retry(attempt, self._settings, cancelled)
 
     def _exchange(
-        self, transfer: _Transfer, started: Started, deadline: Deadline
+        self, transfer: Transfer, started: Started, deadline: Deadline
     ) -> tuple[Exchange, bool]:
         """Returns an exchange, and whether its next bytes are those that the transfer lacks."""
         if self._bodies and self._bodies[0][1] <= transfer.begin + transfer.got:
@@ -239,14 +240,14 @@ class HttpReader:
         _finish_all(self._bodies)
         return Exchange(self._pool, started, deadline, self.name), False
 
-    def _put_away(self, exchange: Exchange, transfer: _Transfer) -> None:
+    def _put_away(self, exchange: Exchange, transfer: Transfer) -> None:
         """Keeps an answer whose body goes on after the transfer, if the next read takes more."""
         if self._in_order is None or self._closed or not transfer.is_followed:
             exchange.finish()
         else:
             self._bodies.append((exchange, transfer.begin + transfer.got))
 
-    def _ask(self, exchange: Exchange, transfer: _Transfer, known: Resolved) -> Resolved:
+    def _ask(self, exchange: Exchange, transfer: Transfer, known: Resolved) -> Resolved:
         """Sends the request for what is missing, and checks the answer's header."""
         begin, end = transfer.begin + transfer.got, transfer.begin + transfer.nbytes
         headers = {} if transfer.wants_all else {"Range": f"bytes={begin}-{end - 1}"}
@@ -279,7 +280,7 @@ class HttpReader:
             transfer.expect(answer.end - transfer.begin)
         return found
 
-    def _fill(self, exchange: Exchange, transfer: _Transfer) -> None:
+    def _fill(self, exchange: Exchange, transfer: Transfer) -> None:
         dropped = memoryview(bytearray(min(transfer.skip, _PIECE)))
         while transfer.skip > 0:
             transfer.skip -= self._some(exchange, transfer, dropped[: transfer.skip])
@@ -292,14 +293,14 @@ class HttpReader:
         if not transfer.is_followed and not exchange.end():
             raise errors.failed(self.name, "the server sent more than it was asked for")
 
-    def _some(self, exchange: Exchange, transfer: _Transfer, view: memoryview) -> int:
+    def _some(self, exchange: Exchange, transfer: Transfer, view: memoryview) -> int:
         done = exchange.read_into(view)
         if done == 0:
             text = f"the body ended after {transfer.got} of {len(transfer.data)} bytes"
             raise Again(errors.unreachable, self.name, text)
         return done
 
-    def _fill_unsized(self, exchange: Exchange, transfer: _Transfer) -> None:
+    def _fill_unsized(self, exchange: Exchange, transfer: Transfer) -> None:
         piece = memoryview(bytearray(_PIECE))
         while done := exchange.read_into(piece):
             transfer.data += piece[:done]
@@ -316,71 +317,6 @@ class HttpReader:
 def _finish_all(bodies: list[tuple[Exchange, int]]) -> None:
     while bodies:
         bodies.pop()[0].finish()
-
-
-class _Transfer:
-    """The bytes of one read: which are wanted, and those that have come."""
-
-    def __init__(self, begin: int, nbytes: int, most: int = 0) -> None:
-        """Takes which bytes are wanted.
-
-        Args:
-            begin: the first one.
-            nbytes: how many; 0: all.
-            most: how many are taken if the server does not say how many there are.
-        """
-        self.begin = begin
-        self.nbytes = nbytes
-        self.most = most
-        self.wants_all = nbytes == 0
-        self.got = 0
-        self.data = bytearray()
-        self.skip = 0
-        """How many bytes of the body come before those that are missing."""
-        self.size = 0
-        """Of the body, if it is all of the object."""
-        self.is_whole = False
-        """Whether the server sent the object instead of the range."""
-        self.is_unsized = False
-        """Whether it did not say how long the object is."""
-        self.headers = http.client.HTTPMessage()
-        """Of the last answer."""
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether all bytes have come, and the body goes on."""
-        end = self.begin + len(self.data)
-        return self.got == len(self.data) > 0 and end < self.size
-
-    def expect(self, nbytes: int) -> None:
-        """Makes room: the object may be shorter than the range."""
-        if not self.data:
-            self.nbytes = nbytes
-            self.data = bytearray(nbytes)
-
-    def start_again(self) -> None:
-        """Forgets what a try got that failed."""
-        self.got, self.data, self.is_unsized = 0, bytearray(), False
-
-    def take_whole(self, size: int, is_first: bool, name: str) -> None:
-        """Makes room for what is wanted of an object that is sent as a whole.
-
-        Args:
-            size: of the object; negative if the server does not say.
-            is_first: whether it is not known that the server sends ranges.
-            name: the object, for errors.
-        """
-        self.is_whole, self.is_unsized, self.size = True, size < 0, size
-        if self.is_unsized:
-            return
-        if self.wants_all and size > self.most:
-            raise errors.failed(name, f"has {size} bytes; at most {self.most} are read")
-        if self.wants_all:
-            self.nbytes = size
-        elif not is_first and (self.begin != 0 or size > self.nbytes):
-            raise no_ranges(name)
-        self.expect(min(self.nbytes, size - self.begin))
-        self.skip = self.begin + self.got
 
 
 def given_headers(url: Url, settings: Settings, name: str) -> tuple[Mapping[str, str], str]:

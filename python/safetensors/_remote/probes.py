@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
+from .. import _json
 from .._core import SafetensorError
 from .._range_reader import RangeReader
 from .._workers import Workers
@@ -14,7 +15,6 @@ from .http import HttpReader
 _FIRST_OF_FILE = 512 << 10
 # An index of up to this size is one request.
 _FIRST_OF_INDEX = 16 << 20
-_MAX_OF_INDEX = 100_000_000
 # Of an index beside a single file: whether one of its files exists is asked for so many.
 _MAX_ASKED = 1000
 _AT_ONCE = 16
@@ -119,10 +119,10 @@ def _read(reader: RangeReader) -> Found:
         size: int
         first: Any
         if isinstance(reader, HttpReader):
-            size, first = reader.open(_FIRST_OF_INDEX, _MAX_OF_INDEX)
+            size, first = reader.open(_FIRST_OF_INDEX, _json.MAX_NBYTES)
         else:
             size, first = reader.open(_FIRST_OF_INDEX)
-        if size > _MAX_OF_INDEX:
+        if size > _json.MAX_NBYTES:
             raise errors.failed(reader.name, f"has {size} bytes; an index has at most 100 MB")
         data = bytes(first)
         if len(data) < size:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from .._reading import LENGTH_NBYTES
 from . import errors
-
-_LENGTH_NBYTES = 8
 
 
 class Start(NamedTuple):
@@ -19,8 +18,8 @@ class Start(NamedTuple):
 
     def header(self) -> Start:
         """Returns it without the bytes that follow the header."""
-        size = int.from_bytes(self.first[:_LENGTH_NBYTES], "little")
-        return self._replace(first=self.first[: _LENGTH_NBYTES + size])
+        size = int.from_bytes(self.first[:LENGTH_NBYTES], "little")
+        return self._replace(first=self.first[: LENGTH_NBYTES + size])
 
 
 class Leader:

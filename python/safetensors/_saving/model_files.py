@@ -24,18 +24,19 @@ from typing import TYPE_CHECKING, Any
 from .._errors import failure
 from .._paths import refuse_url
 from .._progress import Report
-from .._typing import Path, Progress, SumsOption
+from .._typing import Path, Progress
 from . import recovery
 from . import split as _split
 from .folder import File, Folder
+from .options import SaveOptions
 from .switch import Switch
 
 if TYPE_CHECKING:
     from .._checking.digests import FileDigests
 
-SaveShard = Callable[[list[str], Any, Progress | None, Any], None]
-"""Called as `save(names, target, progress, sums)`: saves these tensors to a new file, for which
-`target` stands in place of a path."""
+SaveShard = Callable[[list[str], Any, SaveOptions], None]
+"""Called as `save(names, target, options)`: saves these tensors to a new file, for which `target`
+stands in place of a path."""
 
 
 class ModelFiles:
@@ -192,31 +193,26 @@ def save_files(
     folder: Path,
     max_shard_size: int | str,
     name: str,
-    fsync: bool,
-    progress: Progress | None,
-    sums: SumsOption,
+    options: SaveOptions,
 ) -> list[str]:
     """Saves a model. Shared by all frameworks.
 
     Args:
         sizes: the bytes of each tensor, in the order in which they are split.
         save: saves one shard.
-        folder, max_shard_size, name, fsync, progress, sums: see `safetensors.torch.save_files`.
+        folder, max_shard_size, name: see `safetensors.torch.save_files`.
     """
     split = _split.split(sizes, max_shard_size)
-    collect = None
-    if sums:
-        from .._checking.sums_save import Collect
-
-        collect = Collect(sums)
-    with ModelFiles(folder, name, fsync) as files:
-        report, done = Report(split.total_size, progress), 0
+    of_shards, digests = options.of_shards()
+    with ModelFiles(folder, name, options.fsync) as files:
+        report, done = Report(split.total_size, options.progress), 0
         for number, tensors in enumerate(split.shards, 1):
             nbytes = sum(sizes[tensor] for tensor in tensors)
-            save(tensors, files.temporary(number), _counted(report, done, nbytes), collect)
+            counted = _counted(report, done, nbytes)
+            save(tensors, files.temporary(number), of_shards._replace(progress=counted))
             done += nbytes
         report.finish()
-        return files.commit(split, collect.files if collect is not None else None)
+        return files.commit(split, digests)
 
 
 def refuse_other_model(folder: str, ours: Collection[str]) -> None:

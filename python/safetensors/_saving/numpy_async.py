@@ -9,6 +9,7 @@ import numpy as np
 
 from .._numpy_arrays import _as_dict, _flatten
 from .._typing import Path, SumsOption
+from .options import SaveOptions
 from .save_async import SaveFuture, start_save
 
 
@@ -44,4 +45,5 @@ def save_file_async(
     """
     kept: list[Any] = []
     specs = _flatten(dict(_as_dict(tensor_dict)), kept)
-    return start_save(specs, {}, filename, metadata, fsync, budget_bytes, sums)
+    options = SaveOptions(metadata, fsync, sums=sums, budget_bytes=budget_bytes)
+    return start_save(specs, {}, filename, options)

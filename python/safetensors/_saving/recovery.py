@@ -39,7 +39,6 @@ NAME = "name"
 """The key of a switch that has the name of the model, if the folder's name has a part of it."""
 _PART = re.compile(r"[0-9]{5}")
 _MAX_NBYTES = 64 << 20
-_MAX_INDEX_NBYTES = 100_000_000
 
 Identity = list[int]
 """Size, time of the last change and inode: those of another file differ."""
@@ -160,7 +159,7 @@ def old_files(folder: Folder, name: str) -> dict[str, Identity]:
     """
     index = split.index_name(name)
     files = [index, *split.file_names(name, 1)]
-    data = read_whole(folder, index, _MAX_INDEX_NBYTES)
+    data = read_whole(folder, index, _json.MAX_NBYTES)
     if data is not None:
         by_file, _ = _core._parse_index(data, os.path.join(folder.path, index))
         files += [file for file in by_file if split.is_shard_name(name, file)]

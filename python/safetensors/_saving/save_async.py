@@ -13,8 +13,9 @@ from .. import _core
 from .._core import TensorSpec
 from .._errors import failure
 from .._pickling import NotPickled
-from .._typing import Path, SumsOption
+from .._typing import Path
 from .._workers import Workers
+from .options import SaveOptions
 
 if TYPE_CHECKING:
     NoneFuture = Future[None]
@@ -166,29 +167,21 @@ def start_save(
     specs: dict[str, TensorSpec],
     readers: Readers,
     filename: Path,
-    metadata: dict[str, str] | None,
-    fsync: bool,
-    budget_bytes: int | None,
-    sums: SumsOption,
+    options: SaveOptions,
 ) -> SaveFuture:
     """Copies tensors, and writes them in the background."""
     typed = _core._path_to_save(filename)
     target = os.path.realpath(typed)
     absolute = os.path.abspath(typed)  # the working directory may change
-    make = None
-    if sums:
-        from .._checking.sums_save import of_one
-
-        make = of_one(sums, absolute)
-    save = _core._StagedSave(specs, metadata, absolute, bool(fsync), make)
+    save = _core._StagedSave(specs, absolute, options.of_file(absolute))
     future = SaveFuture(save, target)
     saves = _saves
     with saves.staging:
         try:
             if saves.submit(future):
-                save.stage(readers, budget_bytes)
+                save.stage(readers)
             else:
-                saves.run([future], lambda: save.write_here(readers, budget_bytes))
+                saves.run([future], lambda: save.write_here(readers))
                 _raise_interrupt(future)
         except BaseException:
             save.stop()

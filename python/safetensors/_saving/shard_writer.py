@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
-from .._typing import Buffer, Path, Progress, SumsOption
+from .._typing import Buffer, Path, Progress
 from .model_files import ModelFiles
-from .specs import Row, nbytes_of
+from .options import SaveOptions
+from .specs import Row, Spec, nbytes_of, rows_of
 from .split import MAX_SHARDS, Split, parse_size, split
 from .writer_state import closed_error, own_call_error, still_writing_error
 
 if TYPE_CHECKING:
-    from .._checking.sums_save import Collect
+    from .._checking.digests import FileDigests
 
 
 class _Shard:
@@ -36,7 +37,8 @@ class _Shard:
         self.is_full = False
         """Whether no tensor will be added."""
         self.is_complete = False
-        self.digests: Collect | None = None
+        self.digests: list[FileDigests] | None = None
+        """None without sums."""
 
     @property
     def nbytes_written(self) -> int:
@@ -60,24 +62,14 @@ class ShardWriter:
     def __init__(
         self,
         folder: Path,
-        rows: list[Row] | None,
+        specs: dict[str, Spec] | None,
         max_shard_size: int | str,
         name: str,
-        metadata: dict[str, str] | None,
-        layout: str,
-        fsync: bool,
-        budget_bytes: int,
-        progress: Progress | None,
-        sums: SumsOption,
+        options: SaveOptions,
     ) -> None:
-        _core._plan_layout([], metadata, layout)  # checks them
-        self._options = (metadata, layout, fsync, budget_bytes)
-        self._progress = progress
-        self._sums: list[str] = []
-        if sums:
-            from .._checking.sums_save import algorithms_of
-
-            self._sums = algorithms_of(sums)
+        _core._plan_layout([], options.metadata, options.layout)  # checks them
+        options.of_shards()  # checks the sums
+        self._options = options
         self._lock = threading.RLock()
         self._callers: set[int] = set()
         """The threads that are within a call."""
@@ -91,10 +83,10 @@ class ShardWriter:
         self._shards: list[_Shard] = []
         self._done = 0
         self._total = 0
-        self._has_plan = rows is not None
-        if rows is not None:
-            self._divide(rows)
-        self._files = ModelFiles(folder, name, fsync)
+        self._has_plan = specs is not None
+        if specs is not None:
+            self._divide(rows_of(specs))
+        self._files = ModelFiles(folder, name, options.fsync)
 
     def _divide(self, rows: list[Row]) -> None:
         sizes = nbytes_of(rows)
@@ -212,8 +204,8 @@ class ShardWriter:
             if not shard.is_complete:
                 self._complete(shard)
         names_of = [[row[0] for row in shard.rows] for shard in self._shards]
-        digests = [each for shard in self._shards if shard.digests for each in shard.digests.files]
-        self._files.commit(Split(names_of, self._total), digests if self._sums else None)
+        digests = [each for shard in self._shards for each in shard.digests or ()]
+        self._files.commit(Split(names_of, self._total), digests if self._options.sums else None)
 
     def _missing_error(self, missing: Sequence[int]) -> SafetensorError:
         names = list(self._names)
@@ -305,37 +297,24 @@ class ShardWriter:
         with self._lock:
             assert not shard.is_complete
             if shard.writer is None:
-                metadata, layout, fsync, budget = self._options
-                if self._sums:
-                    from .._checking.sums_save import Collect
-
-                    shard.digests = Collect(self._sums)
-                shard.writer = _core._FileWriter(
-                    self._files.temporary(shard.number),
-                    True,
-                    shard.rows if self._has_plan else None,
-                    metadata,
-                    layout,
-                    fsync,
-                    budget,
-                    self._report() if self._progress is not None else None,
-                    None,
-                    0,
-                    shard.digests.make if shard.digests is not None else None,
-                )
+                target = self._files.temporary(shard.number)
+                options, shard.digests = self._options.of_shards()
+                if options.progress is not None:
+                    options = options._replace(progress=self._report(options.progress))
+                rows = shard.rows if self._has_plan else None
+                shard.writer = _core._FileWriter(target, True, rows, options.of_file(target))
             return shard.writer
 
-    def _report(self) -> Progress:
+    def _report(self, progress: Progress) -> Progress:
         """Returns the progress of a file, which adds up the bytes of all files."""
         last = 0
 
         def report(done: int, _: int) -> None:
             nonlocal last
-            assert self._progress is not None
             with self._progress_lock:
                 self._done += done - last
                 last = done
-                self._progress(self._done, max(self._done, self._total))
+                progress(self._done, max(self._done, self._total))
 
         return report
 
@@ -355,6 +334,4 @@ class ShardWriter:
 
 def _checker(rows: list[Row]) -> Any:
     """Returns a writer of these tensors that only checks what it is given."""
-    return _core._FileWriter(
-        lambda offset, view: None, True, rows, None, "given", False, 0, None, None
-    )
+    return _core._FileWriter(lambda offset, view: None, True, rows, SaveOptions(layout="given"))

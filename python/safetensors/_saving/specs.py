@@ -117,6 +117,11 @@ def spec_in(file: safe_open, name: str) -> Spec:
     return Spec(meta.dtype, tuple(meta.shape))
 
 
+def rows_of(specs: Mapping[str, Spec]) -> list[Row]:
+    """Returns the specs as the compiled module takes them."""
+    return [(name, spec.dtype, spec.shape) for name, spec in specs.items()]
+
+
 def nbytes_of(rows: Sequence[Row]) -> dict[str, int]:
     """Returns the bytes of each tensor.
 

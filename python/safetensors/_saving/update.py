@@ -13,9 +13,10 @@ from .._errors import failure
 from .._near_names import suggestions
 from .._paths import refuse_url
 from .._typing import Path, SumsOption
+from .options import SaveOptions
 from .prepare import Prepared, prepared
 from .specs import Spec, spec_in, spec_of
-from .writer import safe_create
+from .writer import open_writer
 
 if TYPE_CHECKING:
     from .in_place import Edit
@@ -105,16 +106,9 @@ def update_file(
         specs = {name: spec for name, spec in old.items() if name not in removed}
         specs.update(_checked_specs(filename, specs, tensors))
         notes = file.metadata() if isinstance(metadata, _Keep) else metadata
-        writer = safe_create(
-            filename,
-            specs,
-            metadata=notes,
-            layout="given",
-            fsync=fsync,
-            sums=sums,
-            _data_begin=_core._data_begin(file),
-        )
-        with writer:
+        begin = _core._data_begin(file)
+        options = SaveOptions(notes, fsync, sums=sums, layout="given", data_begin=begin)
+        with open_writer(filename, specs, options) as writer:
             # First, so that the file system need not find space for what it can share.
             writer._copy(file, [(name, name) for name in specs if name not in tensors])
             for name, tensor in tensors.items():

@@ -17,8 +17,9 @@ from .._errors import failure
 from .._near_names import suggestions
 from .._pickling import NotPickled
 from .._typing import Path, Progress, SumsOption
+from .options import SaveOptions
 from .prepare import Prepared, prepared
-from .specs import Row, Spec, spec_in, spec_of, specs_of
+from .specs import Spec, spec_in, spec_of, specs_of
 from .stream_target import StreamTarget, stream_target
 from .tensor_stream import TensorStream
 from .writer_state import OpenWriter, closed_error, refuse_own_call
@@ -26,7 +27,7 @@ from .writer_state import OpenWriter, closed_error, refuse_own_call
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["SafeWriter", "safe_create"]
+__all__ = ["SafeWriter", "open_writer", "safe_create"]
 
 _BUDGET_NBYTES = 256 << 20
 
@@ -46,7 +47,6 @@ def safe_create(
     fsync: bool = False,
     progress: Progress | None = None,
     sums: SumsOption = None,
-    _data_begin: int = 0,
 ) -> SafeWriter:
     """Creates a file whose tensors are written one by one, so that they are never all in memory.
 
@@ -89,24 +89,23 @@ def safe_create(
             is an OSError too. Writing raises it also if a target keeps memory that it was given.
     """
     entries = None if specs is None else specs_of(specs)
-    if max_shard_size is not None:
-        from .shard_writer import ShardWriter
+    options = SaveOptions(metadata, fsync, progress, sums, layout, budget_bytes)
+    if max_shard_size is None:
+        return open_writer(target, entries, options)
+    from .shard_writer import ShardWriter
 
-        if not isinstance(target, (str, bytes, os.PathLike)):
-            raise TypeError("max_shard_size needs the path of a folder as target")
-        options = (metadata, layout, fsync, budget_bytes, progress, sums)
-        return SafeWriter(
-            ShardWriter(target, _rows(entries), max_shard_size, name, *options), entries
-        )
+    if not isinstance(target, (str, bytes, os.PathLike)):
+        raise TypeError("max_shard_size needs the path of a folder as target")
+    return SafeWriter(ShardWriter(target, entries, max_shard_size, name, options), entries)
+
+
+def open_writer(target: Target, specs: dict[str, Spec] | None, options: SaveOptions) -> SafeWriter:
+    """Does what safe_create() does without `max_shard_size`."""
     seeks, stream = True, None
     to: Any = target
-    make = None
-    if sums:
-        from .._checking.sums_save import of_one
-
-        if not isinstance(target, _PATHS):
-            raise ValueError("sums need a path as target")
-        make = of_one(sums, target)
+    if options.sums and not isinstance(target, _PATHS):
+        raise ValueError("sums need a path as target")
+    how = options.of_file(target)
     if not isinstance(target, (int, *_PATHS)):
         if specs is None:
             raise ValueError(
@@ -115,16 +114,7 @@ def safe_create(
         if not callable(target):
             stream = stream_target(target)
             to, seeks = stream.target, stream.seeks
-    how = (metadata, layout, fsync, budget_bytes, progress, None, _data_begin, make)
-    writer = _core._FileWriter(to, seeks, entries, *how)
-    return SafeWriter(writer, entries, stream)
-
-
-def _rows(specs: dict[str, Spec] | None) -> list[Row] | None:
-    """Returns the specs as the compiled module takes them."""
-    if specs is None:
-        return None
-    return [(name, spec.dtype, spec.shape) for name, spec in specs.items()]
+    return SafeWriter(_core._FileWriter(to, seeks, specs, how), specs, stream)
 
 
 class SafeWriter(NotPickled):

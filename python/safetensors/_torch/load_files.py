@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
+from .._load_options import LoadOptions
 from .._model_folder import choice_of
 from .._progress import Report
-from .._shards import ShardFile, backend_for, find_shards, open_tensors, with_hashes
+from .._shards import ShardFile, backend_for, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 # With these backends, a tensor on the CPU is a view of the file's pages.
 _MAPPED = ("mmap", "auto")
-
-_BOTH = "keys and plan cannot be given together: a plan names its tensors"
 
 # Bytes that stream_files loads at a time to devices that the compiled module cannot load to itself.
 _BATCH_NBYTES = 64 << 20
@@ -99,26 +98,27 @@ def load_files(
             SafetensorError with the same text, such as `rank 3: <error>`; on its own rank, the
             error is the `__cause__`. KeyboardInterrupt is raised as such on its own rank.
     """
-    verify, choice = with_hashes(verify, expected_hashes), choice_of(name, variant)
+    options = LoadOptions(
+        filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
+        backend, keys, plan, budget_bytes, progress,
+    )  # fmt: skip
     if group is not None:
         from .._group import files
 
-        problem = _problem_with_group(device, backend, keys, plan)
+        problem = _problem_with_group(device, options)
         if files.checked(group).size() > 1:
-            return files.load_files(
-                group, timeout, problem, filenames, device, backend, keys, plan, progress,
-                budget_bytes, storage_options, verify, choice,
-            )  # fmt: skip
+            return files.load_files(group, timeout, problem, device, options)
         if problem is not None:
             raise problem
-        backend = "pread" if backend == "auto" else backend
+        if backend == "auto":
+            options = options._replace(backend="pread")
     elif timeout is not None:
         raise ValueError("timeout is for loads with a group")
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
-        backend = backend_for(shards, backend)
-        handles, parts = _open(shards, keys, plan, backend, stack)
-        if parts is None and budget_bytes is None and _returns_views(device, backend):
+        shards = options.find()
+        options = options._replace(backend=backend_for(shards, options.backend))
+        handles, parts = _open(shards, options, stack)
+        if parts is None and budget_bytes is None and _returns_views(device, options.backend):
             whole = _whole_files(handles, progress)
             if whole is not None:
                 return whole
@@ -127,7 +127,7 @@ def load_files(
             by_device = _by_device(wanted, device)
             if budget_bytes is not None:
                 _check_budget(by_device, budget_bytes)
-        loaded = _load(by_device, backend, progress)
+        loaded = _load(by_device, options)
     return {item.name: item.finished(loaded[item.name]) for item in wanted}
 
 
@@ -164,11 +164,13 @@ def stream_files(
     Raises:
         FileNotFoundError, SafetensorError: as `load_files`.
     """
-    verify, choice = with_hashes(verify, expected_hashes), choice_of(name, variant)
+    options = LoadOptions(
+        filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
+        backend, keys, plan,
+    )  # fmt: skip
     target = device_of(device).name
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
-        handles, parts = _open(shards, keys, plan, backend, stack)
+        handles, parts = _open(options.find(), options, stack)
         plans: dict[safe_open, dict[str, Wanted]] = {}
         for item in wanted_of(handles, parts):
             plans.setdefault(item.handle, {})[item.name] = item
@@ -234,32 +236,25 @@ def _finished(plan: dict[str, Wanted], pair: tuple[str, torch.Tensor]) -> tuple[
     return pair[0], plan[pair[0]].finished(pair[1])
 
 
-def _problem_with_group(
-    device: object, backend: str, keys: Keys, plan: Mapping[str, Rule] | None
-) -> Exception | None:
+def _problem_with_group(device: object, options: LoadOptions) -> Exception | None:
     """Returns why these arguments cannot be given with a group, or None."""
     if isinstance(device, Mapping):
         return TypeError("device is a dict; with a group, it is the one device of this rank")
-    if backend == "mmap":
+    if options.backend == "mmap":
         return ValueError('backend is "mmap", but with a group no tensor is a view of a file')
-    if plan is not None and keys is not None and not callable(keys):
-        return ValueError(_BOTH)
-    return None
+    return options.conflict()
 
 
 def _open(
-    shards: Sequence[ShardFile],
-    keys: Keys,
-    plan: Mapping[str, Rule] | None,
-    backend: str,
-    stack: ExitStack,
+    shards: Sequence[ShardFile], options: LoadOptions, stack: ExitStack
 ) -> tuple[dict[str, safe_open], dict[str, Part] | None]:
     """Returns the open file of each requested tensor, and their parts; None if all are whole."""
-    if plan is not None and keys is not None and not callable(keys):
-        raise ValueError(_BOTH)
-    if plan is None and keys is None:
-        return open_tensors(shards, None, backend, stack)[0], None
-    return open_plan(shards, plan, keys, backend, stack)
+    conflict = options.conflict()
+    if conflict is not None:
+        raise conflict
+    if options.plan is None and options.keys is None:
+        return open_tensors(shards, None, options.backend, stack)[0], None
+    return open_plan(shards, options.plan, options.keys, options.backend, stack)
 
 
 def _by_device(
@@ -299,23 +294,21 @@ def _check_budget(by_device: dict[str, list[Wanted]], budget_bytes: int) -> None
         refuse_excess(sum(item.nbytes for item in items), device, budget_bytes)
 
 
-def _load(
-    by_device: dict[str, list[Wanted]], backend: str, progress: Progress | None
-) -> dict[str, torch.Tensor]:
+def _load(by_device: dict[str, list[Wanted]], options: LoadOptions) -> dict[str, torch.Tensor]:
     """Loads the tensors of all devices: views at once, the others in one load of all devices."""
     loaded: dict[str, torch.Tensor] = {}
     copied: list[Wanted] = []
     groups = []
     for device, items in by_device.items():
-        if _returns_views(device, backend):
+        if _returns_views(device, options.backend):
             loaded.update(_views(items))
         else:
             copied += items
             groups.append((device, [each.request() for each in items]))
     read = itertools.chain.from_iterable(
-        items for device, items in by_device.items() if _reads(device, backend)
+        items for device, items in by_device.items() if _reads(device, options.backend)
     )
-    report = Report(sum(item.nbytes for item in read), progress)
+    report = Report(sum(item.nbytes for item in read), options.progress)
     tensors = itertools.chain.from_iterable(_core._load_groups(groups, report.counter()))
     loaded.update(zip((item.name for item in copied), tensors, strict=True))
     report.finish()

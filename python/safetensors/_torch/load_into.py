@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core
 from .._errors import failure
+from .._load_options import LoadOptions
 from .._model_folder import choice_of
 from .._progress import Report
 from .._rules import match
-from .._shards import find_shards, open_tensors, with_hashes
+from .._shards import open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
 from ._module import torch
@@ -86,7 +87,9 @@ def load_into(
     """
     if timeout is not None and group is None:
         raise ValueError("timeout is for loads with a group")
-    verify, choice = with_hashes(verify, expected_hashes), choice_of(name, variant)
+    options = LoadOptions(
+        filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant)
+    )
     module: ModuleState | None = None
     if isinstance(tensors, torch.nn.Module):
         module = ModuleState(tensors)
@@ -98,13 +101,10 @@ def load_into(
             from .._group import files
 
             comm = stack.enter_context(files.communicator(group, timeout))
-            model, handles, unexpected = files.open_named(
-                comm, filenames, storage_options, verify, choice, names, stack
-            )
+            model, handles, unexpected = files.open_named(comm, options, names, stack)
             write = functools.partial(_write_together, comm, model)
         else:
-            shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
-            handles, unexpected = open_tensors(shards, names, "auto", stack)
+            handles, unexpected = open_tensors(options.find(), names, "auto", stack)
         named = _by_file_name(tensors, handles, unexpected)
         missing = _missing(tensors, set(named.values()))
         if strict and (missing or unexpected):

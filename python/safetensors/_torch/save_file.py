@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import _core
 from .._core import TensorSpec
-from .._typing import Path, Progress, SumsOption
+from .._saving.options import SaveOptions
 from ._module import torch
 from .arrays import _to_ndarray
 from .checks import _check_dense, _evaluate_tensors_for_save
@@ -17,25 +17,16 @@ __all__ = ["to_file"]
 
 def to_file(
     tensors: dict[str, torch.Tensor],
-    filename: Path,
-    metadata: dict[str, str] | None,
-    fsync: bool,
-    progress: Progress | None,
-    sums: SumsOption,
+    filename: Any,
+    options: SaveOptions,
     advice: str = "",
 ) -> None:
     """Does what `safetensors.torch.save_file` does.
 
     The text of a ValueError about a tensor ends with the advice.
     """
-    make = None
-    if sums:
-        from .._checking.sums_save import of_one
-
-        make = of_one(sums, filename)
-    if isinstance(tensors, dict) and _core._save_torch_file(
-        tensors, filename, metadata, fsync, progress, make
-    ):
+    how = options.of_file(filename)
+    if isinstance(tensors, dict) and _core._save_torch_file(tensors, filename, how):
         return
     keep_alive: list[Any] = []
     try:
@@ -44,7 +35,7 @@ def to_file(
         if not advice:
             raise
         raise ValueError(f"{error}{advice}") from error
-    _core._save_specs_file(specs, filename, metadata, fsync, progress, make)
+    _core._save_specs_file(specs, filename, how)
 
 
 def _flatten_as_ptr(

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _core
 from .._core import TensorSpec
+from .._saving.options import SaveOptions
 from .._saving.save_async import Readers, SaveFuture, start_save
 from .._typing import Path, SumsOption
 from . import transfer
@@ -71,7 +72,8 @@ def save_file_async(
             kept.append(flat)
             readers[name] = _cuda_stream(tensor) or _reader_of(flat)
         specs[name] = tensor_spec(tensor, address, nbytes)
-    return start_save(specs, readers, filename, metadata, fsync, budget_bytes, sums)
+    options = SaveOptions(metadata, fsync, sums=sums, budget_bytes=budget_bytes)
+    return start_save(specs, readers, filename, options)
 
 
 def _cuda_stream(tensor: torch.Tensor) -> tuple[int, int] | None:

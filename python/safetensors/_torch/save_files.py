@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._saving import model_files
+from .._saving.options import SaveOptions
 from .._typing import Path, Progress, SumsOption
 from ._module import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
@@ -61,10 +62,10 @@ def save_files(
     _evaluate_tensors_for_save(tensors)
     for key, tensor in tensors.items():
         _check_dense(tensor, key)
-    notes = {"format": "pt", **(metadata or {})}
 
-    def save(names: list[str], path: str, report: Progress | None, sums: Any) -> None:
-        to_file({each: tensors[each] for each in names}, path, notes, False, report, sums)
+    def save(names: list[str], target: Any, options: SaveOptions) -> None:
+        to_file({each: tensors[each] for each in names}, target, options)
 
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in tensors.items()}
-    return model_files.save_files(sizes, save, folder, max_shard_size, name, fsync, progress, sums)
+    options = SaveOptions({"format": "pt", **(metadata or {})}, fsync, progress, sums)
+    return model_files.save_files(sizes, save, folder, max_shard_size, name, options)

@@ -24,13 +24,6 @@ namespace safetensors::io {
 namespace {
 
 #if defined(__linux__)
-/// Returns the type of the file system that a file is on; 0 if the system does not say.
-std::uint64_t type_of(int fd) noexcept {
-  struct statfs status{};
-  // On some architectures f_type is a signed field of 32 bits.
-  return ::fstatfs(fd, &status) == 0 ? static_cast<std::uint64_t>(status.f_type) & 0xFFFF'FFFFU : 0;
-}
-
 /// Uses cachestat (Linux 6.5): up to 3 ms for each gigabyte.
 ///
 /// Requires: `nbytes` is not 0, which the call takes for the rest of the file.
@@ -75,16 +68,23 @@ std::optional<std::uint64_t> count_cached(int fd, std::uint64_t begin,
                                           std::uint64_t nbytes) noexcept {
   const auto found = ask_cachestat(fd, begin, nbytes);
   // In files of overlayfs, which containers have, cachestat counts nothing.
-  if (found && (*found != 0 || type_of(fd) != OVERLAYFS_SUPER_MAGIC)) return found;
+  if (found && (*found != 0 || file_system_of(fd) != OVERLAYFS_SUPER_MAGIC)) return found;
   return ask_mincore(fd, begin, nbytes);
 }
 #endif
 
 }  // namespace
 
+#if defined(__linux__)
+std::uint32_t file_system_of(int fd) noexcept {
+  struct statfs status{};
+  return ::fstatfs(fd, &status) == 0 ? static_cast<std::uint32_t>(status.f_type) : 0;
+}
+#endif
+
 bool is_remote(int fd) noexcept {
 #if defined(__linux__)
-  return is_remote_type(type_of(fd));
+  return is_remote_type(file_system_of(fd));
 #elif defined(__APPLE__)
   struct statfs status{};
   return ::fstatfs(fd, &status) == 0 && (status.f_flags & MNT_LOCAL) == 0;

@@ -5,6 +5,12 @@
 
 namespace safetensors::io {
 
+#if defined(__linux__)
+/// Returns the number of the type of file system that a file is on, as in linux/magic.h; 0 if the
+/// system does not say.
+[[nodiscard]] std::uint32_t file_system_of(int fd) noexcept;
+#endif
+
 /// Returns whether the file is on a network file system, or on one in user space. Returns false if
 /// the system does not say.
 [[nodiscard]] bool is_remote(int fd) noexcept;

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #if defined(__linux__)
 #include <linux/magic.h>
-#include <sys/vfs.h>
 #else
 #include <sys/mount.h>
 #include <sys/param.h>
@@ -22,6 +21,7 @@
 
 #include "io/posix/fd.hpp"
 #include "io/posix/own_file.hpp"
+#include "io/posix/page_cache.hpp"
 #include "io/temporary_name.hpp"
 #include "safetensors/detail/folder.hpp"
 #include "safetensors/error.hpp"
@@ -86,8 +86,6 @@ namespace safetensors::detail {
 
 bool Folder::sees_all_locks() const noexcept {
 #if defined(__linux__)
-  struct statfs system{};
-  if (::fstatfs(descriptor(), &system) != 0) return false;
   constexpr std::uint32_t kXfs = 0x58465342;
   constexpr std::uint32_t kZfs = 0x2FC12FC1;
   constexpr std::uint32_t kBcachefs = 0xCA451A4E;
@@ -95,11 +93,21 @@ bool Folder::sees_all_locks() const noexcept {
       std::uint32_t{EXT4_SUPER_MAGIC}, kXfs,     std::uint32_t{BTRFS_SUPER_MAGIC},
       std::uint32_t{TMPFS_MAGIC},      kZfs,     std::uint32_t{OVERLAYFS_SUPER_MAGIC},
       std::uint32_t{F2FS_SUPER_MAGIC}, kBcachefs};
-  return std::ranges::find(kLocal, static_cast<std::uint32_t>(system.f_type)) != kLocal.end();
+  return std::ranges::find(kLocal, io::file_system_of(descriptor())) != kLocal.end();
 #elif defined(MNT_LOCAL)
   struct statfs system{};
   return ::fstatfs(descriptor(), &system) == 0 && (system.f_flags & MNT_LOCAL) != 0;
 #else
+  return false;
+#endif
+}
+
+bool leases_see_mappings(int descriptor) noexcept {
+#if defined(__linux__)
+  const std::uint32_t type = io::file_system_of(descriptor);
+  return type != 0 && type != OVERLAYFS_SUPER_MAGIC;
+#else
+  (void)descriptor;
   return false;
 #endif
 }

@@ -1,9 +1,10 @@
-// The prefix of upstream's texts in errors of saves.
+// The prefix of upstream's texts in errors of saves. For this project's own bindings: it may change
+// at any time.
 #pragma once
 
 #include "safetensors/error.hpp"
 
-namespace safetensors {
+namespace safetensors::detail {
 
 /// Runs `work` and adds the prefix to its errors.
 template <typename Work>
@@ -15,4 +16,4 @@ auto serializing(const Work& work) {
   }
 }
 
-}  // namespace safetensors
+}  // namespace safetensors::detail

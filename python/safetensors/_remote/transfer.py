@@ -1,0 +1,73 @@
+"""The bytes of one read of a web server."""
+
+from __future__ import annotations
+
+import http.client
+
+from . import errors
+from .in_order import no_ranges
+
+
+class Transfer:
+    """The bytes of one read: which are wanted, and those that have come."""
+
+    def __init__(self, begin: int, nbytes: int, most: int = 0) -> None:
+        """Takes which bytes are wanted.
+
+        Args:
+            begin: the first one.
+            nbytes: how many; 0: all.
+            most: how many are taken if the server does not say how many there are.
+        """
+        self.begin = begin
+        self.nbytes = nbytes
+        self.most = most
+        self.wants_all = nbytes == 0
+        self.got = 0
+        self.data = bytearray()
+        self.skip = 0
+        """How many bytes of the body come before those that are missing."""
+        self.size = 0
+        """Of the body, if it is all of the object."""
+        self.is_whole = False
+        """Whether the server sent the object instead of the range."""
+        self.is_unsized = False
+        """Whether it did not say how long the object is."""
+        self.headers = http.client.HTTPMessage()
+        """Of the last answer."""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether all bytes have come, and the body goes on."""
+        end = self.begin + len(self.data)
+        return self.got == len(self.data) > 0 and end < self.size
+
+    def expect(self, nbytes: int) -> None:
+        """Makes room: the object may be shorter than the range."""
+        if not self.data:
+            self.nbytes = nbytes
+            self.data = bytearray(nbytes)
+
+    def start_again(self) -> None:
+        """Forgets what a try got that failed."""
+        self.got, self.data, self.is_unsized = 0, bytearray(), False
+
+    def take_whole(self, size: int, is_first: bool, name: str) -> None:
+        """Makes room for what is wanted of an object that is sent as a whole.
+
+        Args:
+            size: of the object; negative if the server does not say.
+            is_first: whether it is not known that the server sends ranges.
+            name: the object, for errors.
+        """
+        self.is_whole, self.is_unsized, self.size = True, size < 0, size
+        if self.is_unsized:
+            return
+        if self.wants_all and size > self.most:
+            raise errors.failed(name, f"has {size} bytes; at most {self.most} are read")
+        if self.wants_all:
+            self.nbytes = size
+        elif not is_first and (self.begin != 0 or size > self.nbytes):
+            raise no_ranges(name)
+        self.expect(min(self.nbytes, size - self.begin))
+        self.skip = self.begin + self.got
