@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_document.hpp"
+#include "base/plain_json.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/below_folder.hpp"
@@ -213,6 +214,10 @@ class ShardIndexHandler {
 ShardIndex ShardIndex::parse(std::string_view json) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
+  if (!find_invalid_utf8(json)) {
+    ShardIndexHandler handler(json.size());
+    if (read_plain_document(json, handler)) return std::move(handler).finish();
+  }
   ShardIndexHandler handler(json.size());
   if (const auto fault = read_json_document(json, {.allows_nan = true}, handler)) {
     const bool is_ours = fault->kind == JsonFault::Kind::kRefused;

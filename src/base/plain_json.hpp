@@ -1,0 +1,144 @@
+// A cursor over JSON of the form in which programs write it: strings without escapes, and unsigned
+// numbers. Several times as fast as a reader of all JSON, to which a caller turns for the rest.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "base/json_document.hpp"
+
+namespace safetensors {
+
+/// Each function that takes something returns false for text of another form.
+class PlainJson {
+ public:
+  /// Requires: `text` is valid UTF-8.
+  explicit PlainJson(std::string_view text) : p_(text.data()), end_(text.data() + text.size()) {}
+
+  [[nodiscard]] bool is_at_end() const noexcept { return p_ == end_; }
+
+  void skip_space() noexcept {
+    while (p_ != end_ && (*p_ == ' ' || *p_ == '\n' || *p_ == '\r' || *p_ == '\t')) ++p_;
+  }
+
+  bool take(char wanted) noexcept {
+    if (p_ == end_ || *p_ != wanted) return false;
+    ++p_;
+    return true;
+  }
+
+  bool take(std::string_view wanted) noexcept {
+    if (static_cast<std::size_t>(end_ - p_) < wanted.size() ||
+        std::memcmp(p_, wanted.data(), wanted.size()) != 0) {
+      return false;
+    }
+    p_ += wanted.size();
+    return true;
+  }
+
+  /// Takes a string and sets `text` to what is between the quotes.
+  bool take_text(std::string_view& text) noexcept {
+    if (!take('"')) return false;
+    const char* const begin = p_;
+    p_ = run_end();
+    text = {begin, static_cast<std::size_t>(p_ - begin)};
+    return take('"');
+  }
+
+  /// Takes a number below 10^19, and sets `text` to its digits.
+  bool take_number(std::uint64_t& number, std::string_view& text) noexcept {
+    constexpr std::ptrdiff_t kSafeDigits = 19;  // a number of 19 digits is below 2^64
+    const char* const begin = p_;
+    number = 0;
+    for (; p_ != end_ && *p_ >= '0' && *p_ <= '9'; ++p_) {
+      number = number * 10 + static_cast<std::uint64_t>(*p_ - '0');
+    }
+    const std::ptrdiff_t digits = p_ - begin;
+    text = {begin, static_cast<std::size_t>(digits)};
+    return digits == 1 || (digits > 1 && digits <= kSafeDigits && *begin != '0');
+  }
+
+ private:
+  /// Returns the next byte that is a quote, a backslash or a control character; the end if there is
+  /// none.
+  [[nodiscard]] const char* run_end() const noexcept {
+    constexpr std::uint64_t kOnes = 0x0101010101010101U;
+    constexpr std::uint64_t kHigh = 0x8080808080808080U;
+    const char* p = p_;
+    if constexpr (std::endian::native == std::endian::little) {
+      // Eight bytes at a time. (x - 1) & ~x has the high bit set in a byte x that is 0, and so
+      // finds the byte c as the zero of w ^ c; (x - 0x20) & ~x likewise finds bytes below 0x20. The
+      // borrow of a subtraction can set bits above the lowest hit, which therefore is the only one
+      // used. https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord
+      for (; end_ - p >= 8; p += 8) {
+        std::uint64_t w = 0;
+        std::memcpy(&w, p, sizeof w);
+        const std::uint64_t quote = w ^ (kOnes * '"');
+        const std::uint64_t backslash = w ^ (kOnes * '\\');
+        const std::uint64_t hits =
+            (((quote - kOnes) & ~quote) | ((backslash - kOnes) & ~backslash) |
+             ((w - kOnes * 0x20) & ~w)) &
+            kHigh;
+        if (hits != 0) return p + std::countr_zero(hits) / 8;
+      }
+    }
+    while (p != end_ && *p != '"' && *p != '\\' && static_cast<unsigned char>(*p) >= 0x20) ++p;
+    return p;
+  }
+
+  const char* p_;
+  const char* end_;
+};
+
+namespace detail {
+
+/// Passes an object whose values are strings, numbers and objects on to a handler.
+template <typename Handler>
+bool read_plain_object(PlainJson& json, Handler& handler, unsigned max_depth) {
+  if (max_depth == 0 || !json.take('{') || !handler.open(JsonKind::kObject)) return false;
+  json.skip_space();
+  if (!json.take('}')) {
+    do {
+      std::string_view text;
+      json.skip_space();
+      if (!json.take_text(text) || !handler.key(text)) return false;
+      json.skip_space();
+      if (!json.take(':')) return false;
+      json.skip_space();
+      std::uint64_t number = 0;
+      if (json.take_text(text)) {
+        if (!handler.value(JsonKind::kString, text)) return false;
+      } else if (json.take_number(number, text)) {
+        if (!handler.value(JsonKind::kNumber, text)) return false;
+      } else if (!read_plain_object(json, handler, max_depth - 1)) {
+        return false;
+      }
+      json.skip_space();
+    } while (json.take(','));
+    if (!json.take('}')) return false;
+  }
+  return handler.close(JsonKind::kObject);
+}
+
+}  // namespace detail
+
+/// Reads a document of objects, strings without escapes and unsigned numbers, with the handler of
+/// read_json_document().
+///
+/// Returns false at the first byte of any other form, legal or not, and if the handler refuses
+/// something: discard the handler then, and use read_json_document() with a new one.
+/// Requires: `text` is valid UTF-8.
+template <typename Handler>
+[[nodiscard]] bool read_plain_document(std::string_view text, Handler& handler) {
+  constexpr unsigned kMaxDepth = 4;
+  PlainJson json(text);
+  json.skip_space();
+  if (!detail::read_plain_object(json, handler, kMaxDepth)) return false;
+  json.skip_space();
+  return json.is_at_end();
+}
+
+}  // namespace safetensors
