@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Protocol, TypedDict, TypeVar, final
 
-from ._saving.options import SaveOptions
+from ._saving.arguments import SaveArguments
 from ._typing import Buffer, Digests, Progress, Verify
 from ._typing import Path as _Path
 from ._typing import Source as _Source
@@ -300,7 +300,7 @@ def _save_torch(tensors: dict[str, Any], metadata: dict[str, str] | None) -> byt
 def _save_torch_file(
     tensors: dict[str, Any],
     filename: _Path | _OwnTarget,
-    options: SaveOptions,
+    options: SaveArguments,
 ) -> bool: ...
 def _save_numpy(
     arrays: dict[str, Any],
@@ -311,17 +311,17 @@ def _save_numpy_file(
     arrays: dict[str, Any],
     prepare: Callable[[Any, Any], tuple[Any, str, tuple[int, ...]]],
     filename: _Path | _OwnTarget,
-    options: SaveOptions,
+    options: SaveArguments,
 ) -> None: ...
 def _save_specs_file(
-    tensor_dict: dict[str, TensorSpec], filename: _Path | _OwnTarget, options: SaveOptions
+    tensor_dict: dict[str, TensorSpec], filename: _Path | _OwnTarget, options: SaveArguments
 ) -> None: ...
 def _use_torch_exchange(use: bool) -> None: ...
 
 @final
 class _StagedSave:
     def __init__(
-        self, tensors: dict[str, TensorSpec], filename: _Path, options: SaveOptions
+        self, tensors: dict[str, TensorSpec], filename: _Path, options: SaveArguments
     ) -> None: ...
     def stage(
         self, readers: dict[str, Callable[[int, memoryview], object] | tuple[int, int]]
@@ -414,7 +414,7 @@ class _FileWriter:
         specs: Sequence[tuple[str, str, Sequence[int]]]
         | Mapping[str, tuple[str, Sequence[int]]]
         | None,
-        options: SaveOptions,
+        options: SaveArguments,
     ) -> None: ...
     def add(self, name: str, dtype: str, shape: Sequence[int]) -> int: ...
     def write(self, tensor: int, data: Any) -> bool: ...
@@ -459,7 +459,7 @@ def _remove_sums(path: _Path) -> None: ...
 def _sums_path(path: _Path) -> str: ...
 def _leases_see_mappings(fd: int) -> bool: ...
 def _write_with_header(
-    path: _Path | _OwnTarget, file: safe_open, header: Buffer, options: SaveOptions
+    path: _Path | _OwnTarget, file: safe_open, header: Buffer, options: SaveArguments
 ) -> None: ...
 def _own_stem_in(name: str, kind: str) -> str | None: ...
 def _own_stem(name: str) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from . import _core
 from ._core import SafetensorError, safe_open
 from ._errors import failure, while_loading
-from ._load_options import LoadOptions
+from ._load_arguments import LoadArguments
 from ._model_folder import choice_of
 from ._progress import Report
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
@@ -90,7 +90,7 @@ def load_files(
             dtype, or has it only with jax_enable_x64.
         ValueError: a sharding does not divide the axes of an array evenly.
     """
-    options = LoadOptions(
+    options = LoadArguments(
         filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
         "pread", keys, plan,
     )  # fmt: skip
@@ -196,7 +196,7 @@ class _Array:
         return memory.view(self._dtype)
 
 
-def _open(options: LoadOptions, shardings: Any, stack: ExitStack) -> List[_Array]:
+def _open(options: LoadArguments, shardings: Any, stack: ExitStack) -> List[_Array]:
     """Opens the files and returns the arrays to load.
 
     Raises:

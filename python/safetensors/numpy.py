@@ -19,7 +19,7 @@ from ._numpy_arrays import _getdtype as _getdtype
 from ._numpy_arrays import _is_little_endian as _is_little_endian
 from ._numpy_arrays import _tobytes as _tobytes
 from ._numpy_arrays import _view2np as _view2np
-from ._saving.options import SaveOptions
+from ._saving.arguments import SaveArguments
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ def save_file(
         SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
             such as FileNotFoundError or PermissionError.
     """
-    _to_file(tensor_dict, filename, SaveOptions(metadata, fsync, progress, sums))
+    _to_file(tensor_dict, filename, SaveArguments(metadata, fsync, progress, sums))
 
 
-def _to_file(tensor_dict: Any, filename: Any, options: SaveOptions) -> None:
+def _to_file(tensor_dict: Any, filename: Any, options: SaveArguments) -> None:
     how = options.of_file(filename)
     _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, how)
 
@@ -155,11 +155,11 @@ def save_files(
 
     arrays = dict(_as_dict(tensor_dict))
 
-    def save(names: List[str], target: Any, options: SaveOptions) -> None:
+    def save(names: List[str], target: Any, options: SaveArguments) -> None:
         _to_file({each: arrays[each] for each in names}, target, options)
 
     sizes = {key: _stored_nbytes(key, array) for key, array in arrays.items()}
-    options = SaveOptions(metadata, fsync, progress, sums)
+    options = SaveArguments(metadata, fsync, progress, sums)
     return save_all(sizes, save, folder, max_shard_size, name, options)
 
 

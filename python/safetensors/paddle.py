@@ -16,7 +16,7 @@ from ._core import _dtypes
 from ._errors import failure
 from ._frameworks import code_of, refuse
 from ._numpy_arrays import _TYPES as _NUMPY_TYPES
-from ._saving.options import SaveOptions
+from ._saving.arguments import SaveArguments
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = [
@@ -88,7 +88,7 @@ def save_file(
     errors.
     """
     keep_alive: List[Any] = []
-    how = SaveOptions(metadata, fsync, progress, sums).of_file(filename)
+    how = SaveArguments(metadata, fsync, progress, sums).of_file(filename)
     _core._save_specs_file(_flatten(tensors, keep_alive), filename, how)
 
 

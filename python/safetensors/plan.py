@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from . import _core
 from ._absent import present, refuse_absent, with_absent
 from ._core import TensorMeta
-from ._load_options import LoadOptions
+from ._load_arguments import LoadArguments
 from ._model_folder import choice_of
 from ._paths import without_secrets
 from ._rules import match, source_of, unknown
@@ -233,14 +233,14 @@ class Plan(Mapping[str, Part]):
 
     __slots__ = ("_options", "_parts")
 
-    def __init__(self, parts: dict[str, Part], options: LoadOptions) -> None:
+    def __init__(self, parts: dict[str, Part], options: LoadArguments) -> None:
         """Plans are made by `resolve`."""
         self._options = options
         self._parts = parts
 
     def __reduce__(self) -> tuple[Any, ...]:
         filenames = without_secrets(self._options.filenames)
-        return Plan, (self._parts, LoadOptions(filenames, choice=self._options.choice))
+        return Plan, (self._parts, LoadArguments(filenames, choice=self._options.choice))
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]
@@ -311,7 +311,7 @@ def resolve(
         SafetensorError: a file or index is damaged, or a name or pattern matches nothing. A key
             whose rule is SKIP may match nothing.
     """
-    options = LoadOptions(filenames, storage_options, choice=choice_of(name, variant))
+    options = LoadArguments(filenames, storage_options, choice=choice_of(name, variant))
     with ExitStack() as stack:
         handles, parts = open_plan(options.find(), rules, keys, options.backend, stack)
         return Plan({each: parts[each] for each in handles}, options)

@@ -8,7 +8,7 @@ import torch
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from ._saving.options import SaveOptions
+from ._saving.arguments import SaveArguments
 from ._torch import AnyDevice
 from ._torch.dtypes import _SIZE as _SIZE  # upstream has it here
 from ._torch.dtypes import _TYPES
@@ -128,7 +128,7 @@ def save_model(
     from ._torch.save_file import to_file
 
     state_dict, notes = state_to_save(model, metadata, force_contiguous)
-    options = SaveOptions(notes, fsync, progress, sums)
+    options = SaveArguments(notes, fsync, progress, sums)
     advice = " Or use save_model(..., force_contiguous=True), read the docs for potential caveats."
     to_file(state_dict, filename, options, advice)
 
@@ -233,7 +233,7 @@ def save_file(
     """
     from ._torch.save_file import to_file
 
-    to_file(tensors, filename, SaveOptions(metadata, fsync, progress, sums))
+    to_file(tensors, filename, SaveArguments(metadata, fsync, progress, sums))
 
 
 def load(data: Buffer) -> Dict[str, torch.Tensor]:

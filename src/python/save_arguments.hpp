@@ -1,4 +1,4 @@
-// How a file is saved, from Python's SaveOptions (_saving/options.py): the only code that reads it.
+// How a file is saved, from Python's SaveArguments (_saving/arguments.py): the only code that reads it.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from safetensors._cli.main import commands, parser
+from safetensors._cli.main import _READ_URLS, commands, parser
 from support import children, console
 
 pytest.importorskip("torch")
@@ -48,6 +48,20 @@ KILLED = """
 def test_every_command_has_a_section():
     documented = {name for title in SECTIONS for name in title.split(", ")}
     assert documented >= set(commands(parser()))
+
+
+def test_the_manual_page_names_every_command():
+    page = (ROOT / "packaging" / "debian" / "safetensors-cpp.1").read_text()
+    words = set(re.findall(r"[a-z]+", page.partition(".SS Commands for the Python")[0]))
+    assert words >= set(commands(parser()))
+
+
+def test_the_guide_names_the_commands_that_take_urls():
+    page = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"on disk\. The commands (`safetensors .*?) do so, too", page, re.DOTALL)
+    named = {name.removeprefix("safetensors ") for name in re.findall("`(.*?)`", text)}
+    taking = {command.__name__.rpartition(".")[2] for command in _READ_URLS}
+    assert named == taking - {"completion"}  # which reads no file
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,7 @@ PLACES = {
         array = np.full(SIZE, 7, np.uint8)
         specs = safetensors.numpy._flatten({"a": array}, [])
         name = f"{path}.{target.way}"
-        start_save(specs, {"a": target}, name, SaveOptions()).result(60)
+        start_save(specs, {"a": target}, name, SaveArguments()).result(60)
     """,
     "part of a buffer that is used again": """
         scratch = bytearray(b"7" * SIZE)
@@ -124,7 +124,7 @@ PRELUDE = f"""
     import numpy as np
     import safetensors.numpy
     from safetensors import SafetensorError, safe_create, safe_open, specs_of
-    from safetensors._saving.options import SaveOptions
+    from safetensors._saving.arguments import SaveArguments
     from safetensors._saving.save_async import start_save
     from safetensors.numpy import save_file
     from support import keepers

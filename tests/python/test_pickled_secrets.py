@@ -28,10 +28,10 @@ HELD = {
 
 
 def _plan(filenames, parts):
-    from safetensors._load_options import LoadOptions
+    from safetensors._load_arguments import LoadArguments
     from safetensors.plan import Plan
 
-    return Plan(parts, LoadOptions(filenames, {"headers": {"Authorization": "canary"}}))
+    return Plan(parts, LoadArguments(filenames, {"headers": {"Authorization": "canary"}}))
 
 
 def _dcp():
@@ -123,6 +123,6 @@ def test_each_public_class_that_takes_files_is_known():
         if init is None or path.startswith(("_remote", "_cli")) or node.name.startswith("_"):
             continue
         types = [ast.unparse(each.annotation or init) for each in init.args.args[1:]]
-        if any("Sources" in each or "LoadOptions" in each for each in types):
+        if any("Sources" in each or "LoadArguments" in each for each in types):
             found.add(node.name)
     assert found == {"Plan", "StorageReader", "FileTensors"}  # the last has open files

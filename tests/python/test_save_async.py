@@ -168,7 +168,7 @@ def test_arrays_that_need_a_copy(tmp_path):
 
 def test_tensors_of_a_device_are_read_in_parts(tmp_path):
     """Here a reader takes the place of a device."""
-    from safetensors._saving.options import SaveOptions
+    from safetensors._saving.arguments import SaveArguments
     from safetensors._saving.save_async import start_save
 
     source = np.random.default_rng(0).integers(0, 255, 3 * CHUNK + 5, "u1")
@@ -180,7 +180,7 @@ def test_tensors_of_a_device_are_read_in_parts(tmp_path):
         calls.append((begin, len(to)))
         to[:] = source[begin : begin + len(to)]
 
-    start_save(specs, {"b": read}, tmp_path / "file", SaveOptions(budget_bytes=CHUNK)).result(60)
+    start_save(specs, {"b": read}, tmp_path / "file", SaveArguments(budget_bytes=CHUNK)).result(60)
     found = load_file(tmp_path / "file")
     np.testing.assert_array_equal(found["b"], source)
     np.testing.assert_array_equal(found["a"], np.arange(4))
@@ -191,7 +191,7 @@ def test_tensors_of_a_device_are_read_in_parts(tmp_path):
         raise KeyError("device")
 
     with pytest.raises(KeyError, match="device"):
-        start_save(specs, {"b": broken}, tmp_path / "other", SaveOptions())
+        start_save(specs, {"b": broken}, tmp_path / "other", SaveArguments())
     assert os.listdir(tmp_path) == ["file"]
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 COMMON = """
     import copy, copyreg, os, pickle
     from safetensors import _core, _weights, safe_open
-    from safetensors._saving.options import SaveOptions
+    from safetensors._saving.arguments import SaveArguments
 
     path = sys.argv[1]
     f = safe_open(path, "pt")
@@ -27,8 +27,8 @@ COMMON = """
                iter(f.get_slice("a")), loader,
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
-               _core._FileWriter(path + "1", True, [], SaveOptions()),
-               _core._StagedSave({}, path + "2", SaveOptions()), _core._TensorHasher("F32", [1]),
+               _core._FileWriter(path + "1", True, [], SaveArguments()),
+               _core._StagedSave({}, path + "2", SaveArguments()), _core._TensorHasher("F32", [1]),
                _core._PatchRecord(whole, b"", "F32", "xxh3-128"),
                safe_open(path, "np").get_tensor("a").base]
     classes = [type(each) for each in objects]

@@ -18,8 +18,9 @@ from .._paths import open_at_once
 from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES, read_all, read_some
 from .sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
-_STEP = 256 << 10
-"""Bytes that are read at a time: they stay in the processor's cache until they are hashed."""
+_STEP = 128 << 10
+"""Bytes that are read at a time: they stay in the processor's cache until they are hashed. The same
+as in src/check/make_sums.cpp."""
 _MAX_THREADS = 8
 _WORTH_THREADS = 8 << 20
 

@@ -9,7 +9,7 @@ import argparse
 from .._core import _write_with_header
 from .._near_names import suggestions
 from .._paths import is_url
-from .._saving.options import SaveOptions
+from .._saving.arguments import SaveArguments
 from . import output, text
 from .errors import NEGATIVE, CliError
 from .model import Model, add_choice, choice_of
@@ -97,5 +97,5 @@ def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) 
             return
         new = file.new_header(metadata or None)
         with file.handle() as handle, out.progress("rewriting", file.nbytes) as advance:
-            options = SaveOptions(fsync=fsync, progress=output.counted(advance))
+            options = SaveArguments(fsync=fsync, progress=output.counted(advance))
             _write_with_header(path, handle, new, options)

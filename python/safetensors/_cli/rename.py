@@ -13,7 +13,7 @@ from typing import Any
 from .. import _core
 from .._near_names import suggestions
 from .._reading import LENGTH_NBYTES
-from .._saving.options import SaveOptions
+from .._saving.arguments import SaveArguments
 from .._saving.split import Split
 from . import writing
 from .errors import CliError
@@ -137,7 +137,7 @@ class _NewHeader(writing.FileContent):
         self,
         target: Any,
         names: Sequence[str],
-        options: SaveOptions,
+        options: SaveArguments,
     ) -> None:
         file, header = self._header(names)
         with file.handle() as handle:

@@ -11,9 +11,9 @@ from .. import _core
 from .._checking.sums import SHA256, XXH3
 from .._paths import is_folder_target
 from .._saving import split as _split
+from .._saving.arguments import SaveArguments
 from .._saving.companions import Companions
 from .._saving.model_files import ModelFiles, refuse_other_model
-from .._saving.options import SaveOptions
 from .._saving.specs import CASTABLE, Spec, rows_of
 from .._saving.split import Split
 from .._saving.writer import open_writer
@@ -66,7 +66,7 @@ class FileContent:
         self,
         target: Any,
         names: Sequence[str],
-        options: SaveOptions,
+        options: SaveArguments,
     ) -> None:
         """Writes these tensors to a file, which is replaced completely or not at all.
 
@@ -231,7 +231,7 @@ def write_split(
             out.line(f"{target.path}: would have {said}; nothing was written")
         return written
     with out.progress("writing", split.total_size) as advance:
-        options = SaveOptions(fsync=arguments.fsync, sums=arguments.sums)
+        options = SaveArguments(fsync=arguments.fsync, sums=arguments.sums)
         if target.is_folder:
             _write_shards(content, target.path, split, options, advance)
         else:
@@ -255,7 +255,7 @@ def _write_shards(
     content: FileContent,
     folder: str,
     split: Split,
-    options: SaveOptions,
+    options: SaveArguments,
     advance: Advance,
 ) -> None:
     os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.storage import StorageReader as _Base
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure, while_loading
-from .._load_options import LoadOptions
+from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
 from .._paths import is_url, without_secrets
 from .._shards import open_shards, with_hashes
@@ -70,7 +70,7 @@ class StorageReader(_Base):
             name, variant: which model of a folder, as for `load_files`.
         """
         verify = with_hashes(verify, expected_hashes)
-        self._options = LoadOptions(path, storage_options, verify, choice_of(name, variant))
+        self._options = LoadArguments(path, storage_options, verify, choice_of(name, variant))
         self._parts: dict[MetadataIndex, tuple[SavedPart, Form]] = {}
         self._files: ExitStack | None = None
 

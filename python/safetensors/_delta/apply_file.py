@@ -11,8 +11,8 @@ from .._core import safe_open
 from .._model_folder import choice_of
 from .._paths import refuse_url
 from .._saving import recovery
+from .._saving.arguments import SaveArguments
 from .._saving.model_files import ModelFiles
-from .._saving.options import SaveOptions
 from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.split import Split
 from .._saving.writer import SafeWriter, open_writer
@@ -102,7 +102,7 @@ def apply_file(
         else:
             work = _Work(files, chain, verify)
         path = os.path.abspath(os.fsdecode(output))
-        _write(work, path, _is_folder(output, files), SaveOptions(fsync=fsync, sums=sums))
+        _write(work, path, _is_folder(output, files), SaveArguments(fsync=fsync, sums=sums))
 
 
 def _is_folder(output: Path, files: FileTensors) -> bool:
@@ -201,7 +201,7 @@ def _digest(files: FileTensors, name: str, algorithm: str) -> str | None:
     return digest_of(files.specs[name], files.read(name), algorithm)
 
 
-def _write(work: _Work, output: str, is_folder: bool, options: SaveOptions) -> None:
+def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) -> None:
     opened = [file.handle for file in work.files.files]
     if not is_folder:
         options = options._replace(metadata=work.metadata_of(opened[0]))

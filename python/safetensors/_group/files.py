@@ -11,7 +11,7 @@ import torch
 
 from .. import _core
 from .._absent import refuse_absent, with_absent
-from .._load_options import LoadOptions
+from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
 from .._progress import Report
 from .._rules import source_of
@@ -42,7 +42,7 @@ def load_files(
     timeout: timedelta | None,
     problem: Exception | None,
     device: Any,
-    options: LoadOptions,
+    options: LoadArguments,
 ) -> dict[str, torch.Tensor]:
     """Returns the tensors of this rank; see `safetensors.torch.load_files`.
 
@@ -87,7 +87,7 @@ def stream(
             `load_files`.
     """
     choice = choice_of(name, variant)
-    options = LoadOptions(filenames, storage_options, verify, choice, keys=keys, plan=plan)
+    options = LoadArguments(filenames, storage_options, verify, choice, keys=keys, plan=plan)
     with communicator(group, timeout) as comm, ExitStack() as stack:
         model, wanted = _open(comm, options, stack)
         tensors = _made(wanted, device)
@@ -98,7 +98,7 @@ def stream(
 
 
 def open_named(
-    comm: Communicator, options: LoadOptions, names: Collection[str], stack: ExitStack
+    comm: Communicator, options: LoadArguments, names: Collection[str], stack: ExitStack
 ) -> tuple[Model, dict[str, safe_open], list[str]]:
     """Opens files as `open_tensors` of _shards does.
 
@@ -120,7 +120,9 @@ def open_named(
     return model, {name: handles[name] for name in handles if name in names}, others
 
 
-def _open(comm: Communicator, options: LoadOptions, stack: ExitStack) -> tuple[Model, list[Wanted]]:
+def _open(
+    comm: Communicator, options: LoadArguments, stack: ExitStack
+) -> tuple[Model, list[Wanted]]:
     """Returns the files that some rank needs, and the tensors that this one takes."""
     rules: dict[str, Rule] | None = None
     found_shards: list[ShardFile] = []

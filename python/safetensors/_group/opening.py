@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
-from .._load_options import LoadOptions
+from .._load_arguments import LoadArguments
 from .._model_folder import Choice
 from .._paths import is_url
 from .._shards import (
@@ -66,7 +66,7 @@ class Model(NamedTuple):
 
 def open_model(
     comm: Communicator,
-    options: LoadOptions,
+    options: LoadArguments,
     needed: Callable[[list[ShardFile]], Iterable[int]],
     stack: ExitStack,
 ) -> Model:

@@ -27,14 +27,14 @@ from .._progress import Report
 from .._typing import Path, Progress
 from . import recovery
 from . import split as _split
+from .arguments import SaveArguments
 from .folder import File, Folder
-from .options import SaveOptions
 from .switch import Switch
 
 if TYPE_CHECKING:
     from .._checking.digests import FileDigests
 
-SaveShard = Callable[[list[str], Any, SaveOptions], None]
+SaveShard = Callable[[list[str], Any, SaveArguments], None]
 """Called as `save(names, target, options)`: saves these tensors to a new file, for which `target`
 stands in place of a path."""
 
@@ -193,7 +193,7 @@ def save_files(
     folder: Path,
     max_shard_size: int | str,
     name: str,
-    options: SaveOptions,
+    options: SaveArguments,
 ) -> list[str]:
     """Saves a model. Shared by all frameworks.
 

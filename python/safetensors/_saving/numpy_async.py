@@ -9,7 +9,7 @@ import numpy as np
 
 from .._numpy_arrays import _as_dict, _flatten
 from .._typing import Path, SumsOption
-from .options import SaveOptions
+from .arguments import SaveArguments
 from .save_async import SaveFuture, start_save
 
 
@@ -45,5 +45,5 @@ def save_file_async(
     """
     kept: list[Any] = []
     specs = _flatten(dict(_as_dict(tensor_dict)), kept)
-    options = SaveOptions(metadata, fsync, sums=sums, budget_bytes=budget_bytes)
+    options = SaveArguments(metadata, fsync, sums=sums, budget_bytes=budget_bytes)
     return start_save(specs, {}, filename, options)

@@ -15,7 +15,7 @@ from .._errors import failure
 from .._pickling import NotPickled
 from .._typing import Path
 from .._workers import Workers
-from .options import SaveOptions
+from .arguments import SaveArguments
 
 if TYPE_CHECKING:
     NoneFuture = Future[None]
@@ -167,7 +167,7 @@ def start_save(
     specs: dict[str, TensorSpec],
     readers: Readers,
     filename: Path,
-    options: SaveOptions,
+    options: SaveArguments,
 ) -> SaveFuture:
     """Copies tensors, and writes them in the background."""
     typed = _core._path_to_save(filename)

@@ -11,8 +11,8 @@ from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._typing import Buffer, Path, Progress
+from .arguments import SaveArguments
 from .model_files import ModelFiles
-from .options import SaveOptions
 from .specs import Row, Spec, nbytes_of, rows_of
 from .split import MAX_SHARDS, Split, parse_size, split
 from .writer_state import closed_error, own_call_error, still_writing_error
@@ -65,7 +65,7 @@ class ShardWriter:
         specs: dict[str, Spec] | None,
         max_shard_size: int | str,
         name: str,
-        options: SaveOptions,
+        options: SaveArguments,
     ) -> None:
         _core._plan_layout([], options.metadata, options.layout)  # checks them
         options.of_shards()  # checks the sums
@@ -334,4 +334,4 @@ class ShardWriter:
 
 def _checker(rows: list[Row]) -> Any:
     """Returns a writer of these tensors that only checks what it is given."""
-    return _core._FileWriter(lambda offset, view: None, True, rows, SaveOptions(layout="given"))
+    return _core._FileWriter(lambda offset, view: None, True, rows, SaveArguments(layout="given"))

@@ -13,7 +13,7 @@ from .._errors import failure
 from .._near_names import suggestions
 from .._paths import refuse_url
 from .._typing import Path, SumsOption
-from .options import SaveOptions
+from .arguments import SaveArguments
 from .prepare import Prepared, prepared
 from .specs import Spec, spec_in, spec_of
 from .writer import open_writer
@@ -107,7 +107,7 @@ def update_file(
         specs.update(_checked_specs(filename, specs, tensors))
         notes = file.metadata() if isinstance(metadata, _Keep) else metadata
         begin = _core._data_begin(file)
-        options = SaveOptions(notes, fsync, sums=sums, layout="given", data_begin=begin)
+        options = SaveArguments(notes, fsync, sums=sums, layout="given", data_begin=begin)
         with open_writer(filename, specs, options) as writer:
             # First, so that the file system need not find space for what it can share.
             writer._copy(file, [(name, name) for name in specs if name not in tensors])

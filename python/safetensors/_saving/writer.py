@@ -17,7 +17,7 @@ from .._errors import failure
 from .._near_names import suggestions
 from .._pickling import NotPickled
 from .._typing import Path, Progress, SumsOption
-from .options import SaveOptions
+from .arguments import SaveArguments
 from .prepare import Prepared, prepared
 from .specs import Spec, spec_in, spec_of, specs_of
 from .stream_target import StreamTarget, stream_target
@@ -89,7 +89,7 @@ def safe_create(
             is an OSError too. Writing raises it also if a target keeps memory that it was given.
     """
     entries = None if specs is None else specs_of(specs)
-    options = SaveOptions(metadata, fsync, progress, sums, layout, budget_bytes)
+    options = SaveArguments(metadata, fsync, progress, sums, layout, budget_bytes)
     if max_shard_size is None:
         return open_writer(target, entries, options)
     from .shard_writer import ShardWriter
@@ -99,7 +99,9 @@ def safe_create(
     return SafeWriter(ShardWriter(target, entries, max_shard_size, name, options), entries)
 
 
-def open_writer(target: Target, specs: dict[str, Spec] | None, options: SaveOptions) -> SafeWriter:
+def open_writer(
+    target: Target, specs: dict[str, Spec] | None, options: SaveArguments
+) -> SafeWriter:
     """Does what safe_create() does without `max_shard_size`."""
     seeks, stream = True, None
     to: Any = target

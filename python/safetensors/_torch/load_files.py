@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
-from .._load_options import LoadOptions
+from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
 from .._progress import Report
 from .._shards import ShardFile, backend_for, open_tensors, with_hashes
@@ -98,7 +98,7 @@ def load_files(
             SafetensorError with the same text, such as `rank 3: <error>`; on its own rank, the
             error is the `__cause__`. KeyboardInterrupt is raised as such on its own rank.
     """
-    options = LoadOptions(
+    options = LoadArguments(
         filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
         backend, keys, plan, budget_bytes, progress,
     )  # fmt: skip
@@ -164,7 +164,7 @@ def stream_files(
     Raises:
         FileNotFoundError, SafetensorError: as `load_files`.
     """
-    options = LoadOptions(
+    options = LoadArguments(
         filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
         backend, keys, plan,
     )  # fmt: skip
@@ -236,7 +236,7 @@ def _finished(plan: dict[str, Wanted], pair: tuple[str, torch.Tensor]) -> tuple[
     return pair[0], plan[pair[0]].finished(pair[1])
 
 
-def _problem_with_group(device: object, options: LoadOptions) -> Exception | None:
+def _problem_with_group(device: object, options: LoadArguments) -> Exception | None:
     """Returns why these arguments cannot be given with a group, or None."""
     if isinstance(device, Mapping):
         return TypeError("device is a dict; with a group, it is the one device of this rank")
@@ -246,7 +246,7 @@ def _problem_with_group(device: object, options: LoadOptions) -> Exception | Non
 
 
 def _open(
-    shards: Sequence[ShardFile], options: LoadOptions, stack: ExitStack
+    shards: Sequence[ShardFile], options: LoadArguments, stack: ExitStack
 ) -> tuple[dict[str, safe_open], dict[str, Part] | None]:
     """Returns the open file of each requested tensor, and their parts; None if all are whole."""
     conflict = options.conflict()
@@ -294,7 +294,7 @@ def _check_budget(by_device: dict[str, list[Wanted]], budget_bytes: int) -> None
         refuse_excess(sum(item.nbytes for item in items), device, budget_bytes)
 
 
-def _load(by_device: dict[str, list[Wanted]], options: LoadOptions) -> dict[str, torch.Tensor]:
+def _load(by_device: dict[str, list[Wanted]], options: LoadArguments) -> dict[str, torch.Tensor]:
     """Loads the tensors of all devices: views at once, the others in one load of all devices."""
     loaded: dict[str, torch.Tensor] = {}
     copied: list[Wanted] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core
 from .._errors import failure
-from .._load_options import LoadOptions
+from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
 from .._progress import Report
 from .._rules import match
@@ -87,7 +87,7 @@ def load_into(
     """
     if timeout is not None and group is None:
         raise ValueError("timeout is for loads with a group")
-    options = LoadOptions(
+    options = LoadArguments(
         filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant)
     )
     module: ModuleState | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import _core
 from .._core import TensorSpec
-from .._saving.options import SaveOptions
+from .._saving.arguments import SaveArguments
 from ._module import torch
 from .arrays import _to_ndarray
 from .checks import _check_dense, _evaluate_tensors_for_save
@@ -18,7 +18,7 @@ __all__ = ["to_file"]
 def to_file(
     tensors: dict[str, torch.Tensor],
     filename: Any,
-    options: SaveOptions,
+    options: SaveArguments,
     advice: str = "",
 ) -> None:
     """Does what `safetensors.torch.save_file` does.

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _core
 from .._core import TensorSpec
-from .._saving.options import SaveOptions
+from .._saving.arguments import SaveArguments
 from .._saving.save_async import Readers, SaveFuture, start_save
 from .._typing import Path, SumsOption
 from . import transfer
@@ -72,7 +72,7 @@ def save_file_async(
             kept.append(flat)
             readers[name] = _cuda_stream(tensor) or _reader_of(flat)
         specs[name] = tensor_spec(tensor, address, nbytes)
-    options = SaveOptions(metadata, fsync, sums=sums, budget_bytes=budget_bytes)
+    options = SaveArguments(metadata, fsync, sums=sums, budget_bytes=budget_bytes)
     return start_save(specs, readers, filename, options)
 
 

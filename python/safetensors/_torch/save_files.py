@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._saving import model_files
-from .._saving.options import SaveOptions
+from .._saving.arguments import SaveArguments
 from .._typing import Path, Progress, SumsOption
 from ._module import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
@@ -63,9 +63,9 @@ def save_files(
     for key, tensor in tensors.items():
         _check_dense(tensor, key)
 
-    def save(names: list[str], target: Any, options: SaveOptions) -> None:
+    def save(names: list[str], target: Any, options: SaveArguments) -> None:
         to_file({each: tensors[each] for each in names}, target, options)
 
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in tensors.items()}
-    options = SaveOptions({"format": "pt", **(metadata or {})}, fsync, progress, sums)
+    options = SaveArguments({"format": "pt", **(metadata or {})}, fsync, progress, sums)
     return model_files.save_files(sizes, save, folder, max_shard_size, name, options)

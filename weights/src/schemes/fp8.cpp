@@ -20,17 +20,13 @@
 #include "dequant/scaled.hpp"
 #include "schemes/blocks.hpp"
 #include "schemes/claims.hpp"
+#include "schemes/parts.hpp"
 #include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
 namespace {
 
 using Shape = std::span<const std::uint64_t>;
-
-bool is_f8(Dtype dtype) noexcept {
-  return dtype == Dtype::kF8E4M3 || dtype == Dtype::kF8E5M2 || dtype == Dtype::kF8E4M3FNUZ ||
-         dtype == Dtype::kF8E5M2FNUZ;
-}
 
 std::string shown(const Blocks& blocks) {
   return std::to_string(blocks.rows) + " x " + std::to_string(blocks.columns);

@@ -140,6 +140,8 @@ std::string_view module_with_parts(std::string_view name) noexcept {
   return name.substr(0, module_length(name));
 }
 
+bool is_f8(Dtype dtype) noexcept { return set_of(dtype) == codes::kF8; }
+
 bool is_code_type(Dtype dtype) noexcept {
   return set_of(dtype) != 0 || dtype == Dtype::kF8E8M0 || dtype == Dtype::kI16 ||
          dtype == Dtype::kU16;

@@ -40,6 +40,8 @@ struct SchemeParts {
 /// Returns whether values of this type may be codes. Floats of 16 bits and more, I64 and BOOL are
 /// plain numbers in every scheme.
 [[nodiscard]] bool is_code_type(Dtype dtype) noexcept;
+/// Returns whether codes of this type are floats of 8 bits. E8M0 is a type of scales.
+[[nodiscard]] bool is_f8(Dtype dtype) noexcept;
 
 /// Returns whether a tensor with this last component of its name belongs to activations or caches.
 [[nodiscard]] bool is_extra_role(std::string_view role) noexcept;

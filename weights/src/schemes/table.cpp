@@ -6,8 +6,9 @@
 namespace safetensors::weights {
 namespace {
 
-// Rows of one ending are tried in order. The scales of a weight are looked at instead of the weight
-// where possible, so that plain weights need no search.
+// For each tensor, all rows whose ending its name has are tried in order, until one claims it:
+// "_scale" comes before ".weight_scale", which ends with it. The scales of a weight are looked at
+// instead of the weight where possible, so that plain weights need no search.
 constexpr Scheme kSchemes[] = {
     {".quant_state.bitsandbytes__nf4", &claim_bnb_4bit},
     {".quant_state.bitsandbytes__fp4", &claim_bnb_4bit},

@@ -28,6 +28,7 @@
 #include "dequant/scaled.hpp"
 #include "schemes/claims.hpp"
 #include "schemes/embedded_json.hpp"
+#include "schemes/parts.hpp"
 #include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
@@ -253,9 +254,7 @@ bool fits_types(const AoTensors& tensors, AoKind kind) noexcept {
   const bool is_power = is_one_of(scale, {Dtype::kF8E8M0, Dtype::kU8});
   switch (kind) {
     case AoKind::float8:
-      return is_one_of(codes,
-                       {Dtype::kF8E4M3, Dtype::kF8E5M2, Dtype::kF8E4M3FNUZ, Dtype::kF8E5M2FNUZ}) &&
-             is_float;
+      return is_f8(codes) && is_float;
     case AoKind::integers:
       return codes == Dtype::kI8 && is_float &&
              (tensors.offset == nullptr ||

@@ -6,15 +6,15 @@ import pathlib
 import pytest
 
 import safetensors
-from safetensors._load_options import LoadOptions
-from safetensors._saving.options import SaveOptions
+from safetensors._load_arguments import LoadArguments
+from safetensors._saving.arguments import SaveArguments
 
 PACKAGE = pathlib.Path(safetensors.__file__).parent
 MOST = 2
 """So many of them may be parameters of one private function."""
 OPTIONS = {
-    "save": {*SaveOptions._fields, "max_shard_size"},
-    "load": {*LoadOptions._fields, "expected_hashes"},
+    "save": {*SaveArguments._fields, "max_shard_size"},
+    "load": {*LoadArguments._fields, "expected_hashes"},
 }
 
 
@@ -43,7 +43,7 @@ def test_no_private_signature_takes_them_one_by_one(kind):
 
 
 def test_options_are_not_changed():
-    options = SaveOptions(fsync=True, sums=True)
+    options = SaveArguments(fsync=True, sums=True)
     of_shards, digests = options.of_shards()
     assert (options.fsync, options.sums, digests) == (True, True, [])
     assert (of_shards.fsync, of_shards.sums) == (False, None)

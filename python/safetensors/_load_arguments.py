@@ -11,10 +11,10 @@ from ._shards import OfUrl, ShardFile, find_shards, shards_of_url
 if TYPE_CHECKING:
     from ._typing import Progress, Sources
 
-__all__ = ["LoadOptions"]
+__all__ = ["LoadArguments"]
 
 
-class LoadOptions(NamedTuple):
+class LoadArguments(NamedTuple):
     """What each function that loads passes on. The fields are as for `load_files`."""
 
     filenames: Sources

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from .._checking.sums_save import Make
     from .._typing import Progress, SumsOption
 
-__all__ = ["SaveOptions"]
+__all__ = ["SaveArguments"]
 
 
-class SaveOptions(NamedTuple):
+class SaveArguments(NamedTuple):
     """What each function that saves passes on, down to the compiled module, which reads the fields
     by their names. They are as for `save_file` and `safe_create`.
 
@@ -31,7 +31,7 @@ class SaveOptions(NamedTuple):
     make_sums: Make | None = None
     """What the compiled module calls with a complete file, instead of `sums`."""
 
-    def of_file(self, target: Any) -> SaveOptions:
+    def of_file(self, target: Any) -> SaveArguments:
         """Returns the options with which the compiled module writes this file."""
         if not self.sums:
             return self
@@ -39,7 +39,7 @@ class SaveOptions(NamedTuple):
 
         return self._replace(make_sums=of_one(self.sums, target))
 
-    def of_shards(self) -> tuple[SaveOptions, list[FileDigests] | None]:
+    def of_shards(self) -> tuple[SaveArguments, list[FileDigests] | None]:
         """Returns the options of the files of a model, which is flushed and gets sums as a whole;
         and, if it gets sums, a list to which each file that is saved adds its digests."""
         if not self.sums:
