@@ -19,10 +19,10 @@ from ._numpy_arrays import _getdtype as _getdtype
 from ._numpy_arrays import _is_little_endian as _is_little_endian
 from ._numpy_arrays import _tobytes as _tobytes
 from ._numpy_arrays import _view2np as _view2np
-from ._saving.arguments import SaveArguments
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
+    from ._saving.arguments import SaveArguments
     from ._saving.numpy_async import save_file_async
 
 __all__ = [
@@ -102,6 +102,8 @@ def save_file(
         SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
             such as FileNotFoundError or PermissionError.
     """
+    from ._saving.arguments import SaveArguments
+
     _to_file(tensor_dict, filename, SaveArguments(metadata, fsync, progress, sums))
 
 
@@ -151,6 +153,7 @@ def save_files(
         OSError: an operating system call failed.
         ValueError: `max_shard_size` or `name` is not valid.
     """
+    from ._saving.arguments import SaveArguments
     from ._saving.model_files import save_files as save_all
 
     arrays = dict(_as_dict(tensor_dict))

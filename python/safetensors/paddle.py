@@ -16,7 +16,6 @@ from ._core import _dtypes
 from ._errors import failure
 from ._frameworks import code_of, refuse
 from ._numpy_arrays import _TYPES as _NUMPY_TYPES
-from ._saving.arguments import SaveArguments
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = [
@@ -87,6 +86,8 @@ def save_file(
     `tensors` are as for `save`. `safetensors.numpy.save_file` describes the other arguments and the
     errors.
     """
+    from ._saving.arguments import SaveArguments
+
     keep_alive: List[Any] = []
     how = SaveArguments(metadata, fsync, progress, sums).of_file(filename)
     _core._save_specs_file(_flatten(tensors, keep_alive), filename, how)

@@ -8,7 +8,6 @@ import torch
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from ._saving.arguments import SaveArguments
 from ._torch import AnyDevice
 from ._torch.dtypes import _SIZE as _SIZE  # upstream has it here
 from ._torch.dtypes import _TYPES
@@ -124,6 +123,7 @@ def save_model(
         RuntimeError: tensors overlap, and none covers the memory that they share.
         ValueError, SafetensorError: as `save_file`.
     """
+    from ._saving.arguments import SaveArguments
     from ._torch.models import state_to_save
     from ._torch.save_file import to_file
 
@@ -231,6 +231,7 @@ def save_file(
             such as FileNotFoundError or PermissionError.
         ValueError, RuntimeError, NotImplementedError: as `save`.
     """
+    from ._saving.arguments import SaveArguments
     from ._torch.save_file import to_file
 
     to_file(tensors, filename, SaveArguments(metadata, fsync, progress, sums))

@@ -18,16 +18,16 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kDefaultIndex = "model.safetensors.index.json";
 
-/// Returns an error that names the subfolders with models, if the folder has no file of one.
-Error with_models_below(const Error& error, const fs::path& folder) {
-  if (error.code() != ErrorCode::kNoModel || !error.subject().empty()) return error;
+/// Returns an error that names the folder, and its subfolders with models if it has no file of one.
+Error about_folder(const Error& error, const fs::path& folder) {
   std::string below;
-  try {
-    below = detail::models_below(folder);
-  } catch (const Error&) {
-    return error;  // a subfolder that cannot be read changes nothing
+  if (error.code() == ErrorCode::kNoModel && error.subject().empty()) {
+    try {
+      below = detail::models_below(folder);
+    } catch (const Error&) {  // a subfolder that cannot be read changes nothing
+    }
   }
-  if (below.empty()) return error;
+  if (below.empty()) return error.with_context({}, folder);
   return {error.code(), error.what() + ("; " + below), {.path = folder}};
 }
 
@@ -54,12 +54,12 @@ FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
     try {
       model = choose_model_files(given ? *given : names.files, choice, questions);
     } catch (const Error& thrown) {
-      error = thrown.with_context({}, folder);
+      error = thrown;
     }
     // A complete model, whatever else is being saved.
     const bool is_default = model && model->index == kDefaultIndex;
     if (!is_default && !check_saves(folder, names.all, choice, model ? &*model : nullptr)) continue;
-    if (error) throw with_models_below(*error, folder);
+    if (error) throw about_folder(*error, folder);
     if (model->form != ModelForm::kIndex) content.reset();
     return {*std::move(model), folder, std::move(content)};
   }

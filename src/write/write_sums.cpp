@@ -70,7 +70,8 @@ std::vector<WriteSums::Written> WriteSums::written() {
   return result;
 }
 
-void WriteSums::open_sink(const std::filesystem::path& now, const std::filesystem::path& path) {
+void WriteSums::open_sink([[maybe_unused]] const std::filesystem::path& now,
+                          const std::filesystem::path& path) {
   // Another thread or process may save the file at the same time: sums are of the file that is
   // found.
   std::function<bool()> is_found;

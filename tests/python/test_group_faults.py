@@ -47,7 +47,8 @@ def plan_of(rank, size):
 
 def inject(phase, act):
     """Calls `act` in this process when its load comes to a phase."""
-    from safetensors._group import communicator, load, opening
+    from safetensors import _load_arguments
+    from safetensors._group import communicator, load
 
     def before(module, name):
         original = getattr(module, name)
@@ -59,7 +60,7 @@ def inject(phase, act):
         setattr(module, name, called)
 
     if phase == "open":
-        return before(opening, "find_shards")
+        return before(_load_arguments, "find_shards")
     if phase == "agree":
         return before(load, "pack")
     original = load.schedule

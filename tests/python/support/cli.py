@@ -41,11 +41,11 @@ def run(*words, status=0, cwd=None, env=None, without=(), imports=forked.NUMPY, 
     has no traceback.
 
     It is a fork of a process that has imported `imports`, unless modules in `without` cannot be
-    imported, or a function is called in the new process before.
+    imported, or the new process gets what a fork does not: see `forked.run`.
     """
     words = [*map(os.fspath, words)]
     env = {**os.environ, **(env or {})}
-    if without or "preexec_fn" in more:
+    if without or not more.keys() <= {"stdin", "timeout"}:
         done = subprocess.run(
             [*started(without), *words],
             cwd=cwd,

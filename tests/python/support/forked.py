@@ -58,7 +58,7 @@ def run(code, words=(), *, imports=(), env=None, cwd="/", stdin=subprocess.DEVNU
         )
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
-        if stdin == subprocess.DEVNULL:
+        if stdin in (None, subprocess.DEVNULL):
             stdin = stack.enter_context(open(os.devnull, "rb"))
         with Fork(code, words, [stdin, *files], imports, env, cwd) as fork:
             returncode = fork.wait(timeout)
