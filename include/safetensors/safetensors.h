@@ -259,6 +259,37 @@ SAFETENSORS_API int32_t safetensors_open_descriptor(int descriptor, const char* 
  * Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_memory(const void* bytes, size_t nbytes,
                                                 safetensors_file** file, safetensors_error* error);
+/* Where the bytes of a file come from, such as an archive or a server. */
+typedef struct safetensors_source {
+  size_t size;
+  void* context;   /* the first argument of its functions */
+  uint64_t nbytes; /* of the whole file; it never changes */
+  /* Reads up to `nbytes` bytes from `offset` on, and returns how many: if fewer, the rest is asked
+   * for again, and 0 means that the file ends here (FILE_CHANGED). To fail, returns a negative
+   * number after setting members of *error, all of which are 0 before: `code` (IO if it stays 0, or
+   * is no code), `os_error`, `detail` and `text`. The code SAFETENSORS_STOPPED ends the call.
+   *
+   * Called by any thread, also by threads of the library, and by several at once. */
+  int64_t (*read)(void* context, uint64_t offset, void* to, size_t nbytes,
+                  safetensors_error* error);
+  /* Called exactly once, on any thread, when nothing uses the source any more, also if it is not
+   * opened. Only a struct whose `size` or `read` is wrong is not taken. NULL: nothing to do. */
+  void (*release)(void* context);
+  uint32_t concurrency;  /* how many reads at once give the best throughput; 0: one for each
+                            processor */
+  uint32_t is_request;   /* 1 if each read is a request to a server, else 0 */
+  uint64_t chunk_nbytes; /* of one read of a long tensor; 0: the default */
+  uint64_t gap_nbytes; /* longest gap between wanted bytes that is read and discarded; 0: 64 KiB */
+} safetensors_source;
+/* Opens a file that a source reads. `label` names it in errors, and may be empty. The options are
+ * NULL, or all 0. Close *file with safetensors_close; after it the source is released.
+ * Safe for untrusted input.
+ * Codes: 1 to 11, FILE_CHANGED, STOPPED, the codes that the source fails with, INVALID_ARGUMENT
+ * (options of files, a source that returns more than it was asked for). */
+SAFETENSORS_API int32_t safetensors_open_source(const safetensors_source* source, const char* label,
+                                                size_t label_size,
+                                                const safetensors_options* options,
+                                                safetensors_file** file, safetensors_error* error);
 /* Sets *length to the length of the header that follows the first 8 bytes of a file, for programs
  * that read the header themselves. `start` holds these bytes, or more if available.
  * Safe for untrusted input.

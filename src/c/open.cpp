@@ -1,6 +1,7 @@
 // Opening files, models and headers.
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "c/guard.hpp"
 #include "c/options.hpp"
 #include "c/path.hpp"
+#include "c/source.hpp"
 
 using safetensors::Backend;
 using safetensors::ErrorCode;
@@ -106,6 +108,22 @@ std::int32_t safetensors_open_memory(const void* bytes, std::size_t nbytes, safe
     check_pointer(file, 1, "file");
     *file = new safetensors_file(SafeOpen(
         std::make_shared<const safetensors::MemorySource>(bytes_at(bytes, nbytes, "bytes"))));
+  });
+}
+
+std::int32_t safetensors_open_source(const safetensors_source* source, const char* label,
+                                     std::size_t label_size, const safetensors_options* options,
+                                     safetensors_file** file, safetensors_error* error) {
+  return guarded(error, [&] {
+    const auto owned = safetensors::c::source_of(source);
+    check_pointer(file, 1, "file");
+    const safetensors_options given = options_of(options, "options");
+    if (given.backend != 0 || given.flags != 0 || given.name_size != 0 || given.variant_size != 0) {
+      fail(ErrorCode::kInvalidArgument, "a source has no backend, flags, name or variant");
+    }
+    const std::filesystem::path name = safetensors::c::label_of(label, label_size, "label");
+    owned->set_label(name);
+    *file = new safetensors_file(SafeOpen(owned, name));
   });
 }
 
