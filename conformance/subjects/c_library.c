@@ -51,7 +51,7 @@ static void* allocate(uint64_t nbytes) {
 /* Opens a file that is then read, and not mapped. */
 static safetensors_file* open_file(const char* path, safetensors_error* error) {
   safetensors_file* file = NULL;
-  safetensors_options options = {sizeof options, SAFETENSORS_PREAD, 0, NULL, 0, NULL, 0};
+  safetensors_options options = {sizeof options, SAFETENSORS_PREAD, 0, NULL, 0, NULL, 0, NULL};
   (void)safetensors_open_model(SAFETENSORS_TEXT(path), &options, &file, error);
   return file;
 }

@@ -210,6 +210,8 @@ enum {
   SAFETENSORS_OPEN_ALL = 4       /* safetensors_open_model: open all files at once, by several
                                     threads, and not each when something of it is requested */
 };
+/* The digests of a model's files and tensors (docs/verify.md). */
+typedef struct safetensors_sums safetensors_sums;
 /* Options of functions that open. */
 typedef struct safetensors_options {
   size_t size;
@@ -220,6 +222,10 @@ typedef struct safetensors_options {
   size_t name_size;
   const char* variant; /* likewise: such as "fp16", of model.fp16.safetensors */
   size_t variant_size;
+  /* safetensors_open and safetensors_open_model: compare all that is read with these sums, which
+   * may be freed after the call. Files are then read, not mapped. What differs is DAMAGED, at
+   * opening (size and header) or at reading. */
+  const safetensors_sums* sums;
 } safetensors_options;
 
 /* Opens and validates a file: reads its header and no tensor data. Close *file with
@@ -444,6 +450,54 @@ SAFETENSORS_API int32_t safetensors_read(const safetensors_file* file,
 SAFETENSORS_API int32_t safetensors_convert(int32_t from_dtype, const void* from, uint64_t nbytes,
                                             int32_t to_dtype, void* to, uint64_t room,
                                             safetensors_error* error);
+
+/* Reads the sums of a model. `path` is a file of sums (its name ends with .sums.json), or a file,
+ * an index or a folder of a model, beside or in which they are. Close *sums with
+ * safetensors_sums_close.
+ * Safe for untrusted input.
+ * Codes: IO, NOT_REGULAR_FILE, FILE_CHANGED, HEADER_TOO_LARGE, INVALID_HEADER_JSON; for a folder
+ * also NO_MODEL, SEVERAL_MODELS and INCOMPLETE_MODEL. */
+SAFETENSORS_API int32_t safetensors_sums_open(const char* path, size_t path_size,
+                                              safetensors_sums** sums, safetensors_error* error);
+/* Frees sums. Does nothing for NULL. */
+SAFETENSORS_API void safetensors_sums_close(safetensors_sums* sums);
+
+#define SAFETENSORS_DIGEST_SIZE 80 /* room for the text of any digest, with a NUL */
+/* Sets `text` to the digest of a tensor, such as "xxh3-128:99aa06d3014798d86001c324468d497f": by
+ * XXH3-128, or by SHA-256 if the sums have no other.
+ * Codes: TENSOR_NOT_FOUND. */
+SAFETENSORS_API int32_t safetensors_sums_digest(const safetensors_sums* sums, const char* name,
+                                                size_t name_size,
+                                                char text[SAFETENSORS_DIGEST_SIZE],
+                                                safetensors_error* error);
+/* Sets `text` to the digest by XXH3-128 of the caller's tensor: of its dtype, shape and bytes, to
+ * compare with that of sums. Follows its pointers, as functions that write do.
+ * Codes: UNSUPPORTED_DTYPE. */
+SAFETENSORS_API int32_t safetensors_digest(const safetensors_tensor* tensor,
+                                           char text[SAFETENSORS_DIGEST_SIZE],
+                                           safetensors_error* error);
+/* A range of a file that differs from its sums. The texts are NUL-terminated. */
+typedef struct safetensors_damage {
+  const char* text; /* one line */
+  const char* file;
+  const char* tensor;   /* empty: the header, the size or the whole file */
+  const char* expected; /* digest of the range's first block, such as "xxh3-64:99aa06d3014798d8";
+                           empty if there is none */
+  const char* found;
+  uint64_t begin; /* in the file */
+  uint64_t end;
+} safetensors_damage;
+/* Reads all files, and compares them with sums. Calls `report` on the calling thread for each range
+ * that differs, and for each file of the sums that a model of several files lacks; the struct and
+ * its texts are valid until `report` returns. It returns 0 to go on, as the functions of a watch,
+ * and may be NULL. Sets *count to the number of reports: 0 means that all is as the sums say.
+ * Tensors of which the sums have only a SHA-256 are not compared.
+ * Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED, INVALID_ARGUMENT (a header alone,
+ * or the sums have nothing about a file). */
+SAFETENSORS_API int32_t safetensors_verify(
+    const safetensors_file* file, const safetensors_sums* sums,
+    int32_t (*report)(void* context, const safetensors_damage* damage), void* context,
+    size_t* count, const safetensors_watch* watch, safetensors_error* error);
 
 /* Flags of functions that write. */
 enum {

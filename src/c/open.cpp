@@ -12,6 +12,8 @@
 #include "c/options.hpp"
 #include "c/path.hpp"
 #include "c/source.hpp"
+#include "c/sums.hpp"
+#include "safetensors/verify.hpp"
 
 using safetensors::Backend;
 using safetensors::ErrorCode;
@@ -48,14 +50,32 @@ safetensors::OpenOptions open_options_of(const safetensors_options& options) {
           .keeps_file_open = (options.flags & SAFETENSORS_CLOSE_BETWEEN) == 0};
 }
 
-/// Returns the options of a function that opens one file.
-safetensors::OpenOptions file_options_of(const safetensors_options* given) {
+/// Returns the checked options of a function that opens one file.
+safetensors_options file_options_of(const safetensors_options* given) {
   const safetensors_options options = options_of(given, "options");
   safetensors::c::check_flags(options.flags, kFileFlags);
   if (options.name_size != 0 || options.variant_size != 0) {
     fail(ErrorCode::kInvalidArgument, "a name or a variant is for safetensors_open_model");
   }
-  return open_options_of(options);
+  return options;
+}
+
+/// Opens a file of a path, and compares it with sums if there are any.
+SafeOpen open_path(const std::filesystem::path& path, const safetensors::OpenOptions& options,
+                   const safetensors::Sums* sums) {
+  if (sums == nullptr) return SafeOpen(path, options);
+  return SafeOpen(safetensors::checked_source(safetensors::open_source(path, options),
+                                              safetensors::digests_of(*sums, path), path),
+                  path);
+}
+
+std::shared_ptr<const safetensors::Sums> sums_of(const safetensors_options& options) {
+  return options.sums == nullptr ? nullptr : options.sums->sums;
+}
+
+void refuse_sums(const safetensors_options& options) {
+  if (options.sums == nullptr) return;
+  fail(ErrorCode::kInvalidArgument, "sums are for safetensors_open and safetensors_open_model");
 }
 
 std::span<const std::byte> bytes_at(const void* bytes, std::size_t nbytes, const char* what) {
@@ -70,7 +90,9 @@ std::int32_t safetensors_open(const char* path, std::size_t path_size,
                               safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
-    *file = new safetensors_file(SafeOpen(path_of(path, path_size), file_options_of(options)));
+    const safetensors_options given = file_options_of(options);
+    *file = new safetensors_file(
+        open_path(path_of(path, path_size), open_options_of(given), sums_of(given).get()));
   });
 }
 
@@ -81,11 +103,14 @@ std::int32_t safetensors_open_model(const char* path, std::size_t path_size,
     check_pointer(model, 1, "model");
     const safetensors_options given = options_of(options, "options");
     safetensors::c::check_flags(given.flags, kFileFlags | SAFETENSORS_OPEN_ALL);
-    safetensors::Model opened = safetensors::open_model(
-        path_of(path, path_size),
-        {.choice = {.name = std::string(text_of(given.name, given.name_size, "name")),
-                    .variant = std::string(text_of(given.variant, given.variant_size, "variant"))},
-         .open = open_options_of(given)});
+    const safetensors::ModelChoice choice = {
+        .name = std::string(text_of(given.name, given.name_size, "name")),
+        .variant = std::string(text_of(given.variant, given.variant_size, "variant"))};
+    safetensors::Model opened(
+        safetensors::find_model_files(path_of(path, path_size), choice),
+        [files = open_options_of(given), sums = sums_of(given)](const std::filesystem::path& file) {
+          return open_path(file, files, sums.get());
+        });
     if ((given.flags & SAFETENSORS_OPEN_ALL) != 0) opened.open_all();
     *model = new safetensors_file(std::move(opened));
   });
@@ -96,9 +121,10 @@ std::int32_t safetensors_open_descriptor(int descriptor, const char* label, std:
                                          safetensors_file** file, safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
-    *file = new safetensors_file(SafeOpen(descriptor,
-                                          safetensors::c::label_of(label, label_size, "label"),
-                                          file_options_of(options)));
+    const safetensors_options given = file_options_of(options);
+    refuse_sums(given);
+    *file = new safetensors_file(SafeOpen(
+        descriptor, safetensors::c::label_of(label, label_size, "label"), open_options_of(given)));
   });
 }
 
@@ -118,6 +144,7 @@ std::int32_t safetensors_open_source(const safetensors_source* source, const cha
     const auto owned = safetensors::c::source_of(source);
     check_pointer(file, 1, "file");
     const safetensors_options given = options_of(options, "options");
+    refuse_sums(given);
     if (given.backend != 0 || given.flags != 0 || given.name_size != 0 || given.variant_size != 0) {
       fail(ErrorCode::kInvalidArgument, "a source has no backend, flags, name or variant");
     }
