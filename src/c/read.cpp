@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -105,19 +104,34 @@ struct Piece {
     ByteRuns dense = runs;
     dense.concatenate();
     const std::uint64_t nbytes = runs.nbytes();
+    if (runs.loops.empty()) {  // then it need not be copied from a mapped file
+      TensorInfo part = *info;
+      part.begin += runs.first;
+      part.end = part.begin + nbytes;
+      const safetensors::TensorView view = file->get_tensor(part);
+      convert(view.bytes(), dense);
+      return;
+    }
     const Buffer stored(static_cast<std::size_t>(nbytes));
     file->read(*info, dense, stored.bytes());
+    convert(stored.bytes(), dense);
+  }
+
+ private:
+  /// Converts the stored bytes of the piece. `dense` are its runs, one after another.
+  void convert(std::span<const std::byte> stored, const ByteRuns& dense) const {
+    const std::uint64_t nbytes = stored.size();
     const std::uint64_t first = converted_nbytes(runs.to_first, from, dtype);
     const auto size = static_cast<std::size_t>(converted_nbytes(nbytes, from, dtype));
     const bool follow = std::ranges::equal(
         runs.loops, dense.loops,
         [](const auto& one, const auto& other) { return one.to_stride == other.to_stride; });
     if (follow) {
-      cast_elements(from, stored.bytes(), dtype, {to + first, size});
+      cast_elements(from, stored, dtype, {to + first, size});
       return;
     }
     const Buffer values(size);
-    cast_elements(from, stored.bytes(), dtype, values.bytes());
+    cast_elements(from, stored, dtype, values.bytes());
     const std::uint64_t run = converted_nbytes(runs.run_nbytes, from, dtype);
     const std::byte* next = values.data();
     for_each_place(runs.loops, runs.to_first, [&](std::uint64_t place) {
@@ -130,8 +144,12 @@ struct Piece {
 /// What safetensors_read is asked for.
 class Reads {
  public:
-  Reads(const safetensors_file& file, std::span<const safetensors_request> requests) : file_(file) {
+  Reads(const safetensors_file& file, std::span<const safetensors_request> requests)
+      : file_(file), is_only_(requests.size() == 1) {
+    // What is added keeps its address.
     reads_.reserve(requests.size());
+    parts_.reserve(requests.size());
+    runs_.reserve(requests.size());
     for (const safetensors_request& each : requests) add(each);
   }
 
@@ -164,7 +182,7 @@ class Reads {
       return;
     }
     auto taken = safetensors::c::take(file_, number, info, request.indices, request.index_count);
-    if (taken.is_contiguous()) {  // then it is read together with others
+    if (taken.is_contiguous() && !is_only_) {  // then it is read together with others
       TensorInfo part = info;
       part.begin += taken.runs.front().first;
       part.end = part.begin + taken.runs.front().run_nbytes;
@@ -249,8 +267,9 @@ class Reads {
   }
 
   const safetensors_file& file_;
-  std::deque<TensorInfo> parts_;  // contiguous
-  std::deque<std::vector<ByteRuns>> runs_;
+  bool is_only_;  // a bulk read asks how many threads are best, which takes longer than a row
+  std::vector<TensorInfo> parts_;  // contiguous
+  std::vector<std::vector<ByteRuns>> runs_;
   std::vector<ModelRead> reads_;  // what is not converted
   std::vector<Piece> pieces_;     // what is
   std::uint64_t stored_nbytes_ = 0;
