@@ -48,45 +48,57 @@ static void* allocate(uint64_t nbytes) {
   return room;
 }
 
+/* Opens a file that is then read, and not mapped. */
+static safetensors_file* open_file(const char* path, safetensors_error* error) {
+  safetensors_file* file = NULL;
+  safetensors_options options = {sizeof options, SAFETENSORS_PREAD, 0, NULL, 0, NULL, 0, NULL};
+  (void)safetensors_open_model(SAFETENSORS_TEXT(path), &options, &file, error);
+  return file;
+}
+
 /* Reads all tensors before the first byte of the answer, which may still become an error. */
-static int32_t read_all(const safetensors_file* file, void** data, safetensors_error* error) {
-  for (size_t i = 0; i < safetensors_count(file); ++i) {
-    safetensors_tensor tensor;
-    if (safetensors_at(file, i, &tensor, error)) return error->code;
-    data[i] = allocate(tensor.nbytes);
-    if (safetensors_read(file, &tensor, data[i], (size_t)tensor.nbytes, error)) return error->code;
+static int32_t read_all(const safetensors_file* file, safetensors_tensor* tensors,
+                        safetensors_request* requests, safetensors_error* error) {
+  const size_t count = safetensors_count(file);
+  for (size_t i = 0; i < count; ++i) {
+    if (safetensors_at(file, i, &tensors[i], error)) return error->code;
+    requests[i].tensor = &tensors[i];
+    requests[i].to = allocate(tensors[i].nbytes);
+    requests[i].room = tensors[i].nbytes;
+    requests[i].dtype = SAFETENSORS_AS_STORED;
   }
-  return 0;
+  return safetensors_read(file, requests, count, NULL, error);
 }
 
 static void answer_read(const char* path, safetensors_error* error) {
-  safetensors_file* file;
-  if (safetensors_open(path, SAFETENSORS_PREAD, &file, error)) {
+  safetensors_file* const file = open_file(path, error);
+  if (!file) {
     put_error(error->text);
     return;
   }
   const size_t count = safetensors_count(file);
-  void** const data = calloc(count + 1, sizeof *data);
-  if (!data) abort();
-  if (read_all(file, data, error)) {
+  safetensors_tensor* const tensors = calloc(count + 1, sizeof *tensors);
+  safetensors_request* const requests = calloc(count + 1, sizeof *requests);
+  safetensors_file_info info;
+  if (!tensors || !requests) abort();
+  if (safetensors_file_at(file, 0, &info, error) || read_all(file, tensors, requests, error)) {
     put_error(error->text);
   } else {
     printf("{\"tensors\": {");
     for (size_t i = 0; i < count; ++i) {
-      safetensors_tensor tensor;
-      if (safetensors_at(file, i, &tensor, error)) abort();
+      const safetensors_tensor* const tensor = &tensors[i];
       if (i) putchar(',');
-      put_text(tensor.name, tensor.name_size);
-      printf(": [\"%s\", ", safetensors_dtype_name(tensor.dtype));
-      put_shape(tensor.shape, tensor.rank);
+      put_text(tensor->name, tensor->name_size);
+      printf(": [\"%s\", ", safetensors_dtype_name(tensor->dtype));
+      put_shape(tensor->shape, tensor->rank);
       putchar(',');
-      put_bytes(data[i], tensor.nbytes);
+      put_bytes(requests[i].to, tensor->nbytes);
       putchar(']');
     }
     printf("}, \"metadata\": {");
-    for (size_t i = 0; i < safetensors_metadata_count(file); ++i) {
+    for (size_t i = 0; i < info.metadata_count; ++i) {
       safetensors_item item;
-      if (safetensors_metadata_at(file, i, &item, error)) abort();
+      if (safetensors_metadata_at(file, 0, i, &item, error)) abort();
       if (i) putchar(',');
       put_text(item.key, item.key_size);
       putchar(':');
@@ -94,20 +106,23 @@ static void answer_read(const char* path, safetensors_error* error) {
     }
     printf("}}\n");
   }
-  for (size_t i = 0; i < count; ++i) free(data[i]);
-  free(data);
+  for (size_t i = 0; i < count; ++i) free(requests[i].to);
+  free(requests);
+  free(tensors);
   safetensors_close(file);
 }
 
 static void answer_write(const char* spec_path, const char* out, safetensors_error* error) {
   spec wanted = spec_read(spec_path);
   safetensors_writer* writer = NULL;
-  int32_t code = safetensors_writer_create(out, wanted.tensors, wanted.count, wanted.metadata,
-                                           wanted.metadata_count, 0, &writer, error);
+  const safetensors_save_options options = {
+      sizeof options, wanted.metadata, wanted.metadata_count, NULL, 0, 0};
+  int32_t code = safetensors_writer_create(SAFETENSORS_TEXT(out), wanted.tensors, wanted.count,
+                                           &options, &writer, error);
   for (size_t i = 0; i < wanted.count && !code; ++i) {
     const safetensors_tensor* const tensor = &wanted.tensors[i];
-    code = safetensors_writer_write(writer, tensor->name, tensor->name_size, tensor->data,
-                                    (size_t)tensor->nbytes, error);
+    code = safetensors_writer_write(writer, tensor->name, tensor->name_size, 0, tensor->data,
+                                    tensor->nbytes, error);
   }
   if (!code) code = safetensors_writer_commit(writer, error);
   if (code) {
@@ -152,7 +167,6 @@ static int parse_index(const char* text, safetensors_index* indices) {
 
 static void answer_slice(const char* path, const char* name, const char* text,
                          safetensors_error* error) {
-  safetensors_file* file;
   safetensors_tensor tensor, part;
   safetensors_index indices[MAX_INDICES];
   uint64_t shape[2 * MAX_INDICES];
@@ -161,17 +175,19 @@ static void answer_slice(const char* path, const char* name, const char* text,
     put_error("not an index");
     return;
   }
-  if (safetensors_open(path, SAFETENSORS_PREAD, &file, error)) {
+  safetensors_file* const file = open_file(path, error);
+  if (!file) {
     put_error(error->text);
     return;
   }
-  if (safetensors_find(file, name, SAFETENSORS_NUL_TERMINATED, &tensor, error) ||
+  if (safetensors_find(file, SAFETENSORS_TEXT(name), &tensor, error) ||
       safetensors_slice(file, &tensor, indices, (size_t)count, shape, &part, error)) {
     put_error(error->text);
   } else {
     void* const data = allocate(part.nbytes);
-    if (safetensors_read_slice(file, &tensor, indices, (size_t)count, data, (size_t)part.nbytes,
-                               error)) {
+    const safetensors_request request = {
+        &tensor, indices, (size_t)count, data, part.nbytes, SAFETENSORS_AS_STORED, 0};
+    if (safetensors_read(file, &request, 1, NULL, error)) {
       put_error(error->text);
     } else {
       printf("{\"shape\": ");

@@ -122,7 +122,7 @@ static void spec_tensor(char** at, safetensors_tensor* tensor) {
       tensor->name = value;
       tensor->name_size = size;
     } else if (strcmp(key, "dtype") == 0) {
-      tensor->dtype = safetensors_dtype_from_name(value);
+      tensor->dtype = safetensors_dtype_from_name(value, size);
     } else if (strcmp(key, "bytes") == 0) {
       for (size_t i = 0; i < size / 2; ++i) value[i] = (char)spec_hex(value + 2 * i, 2);
       tensor->data = value;

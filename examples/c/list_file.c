@@ -1,6 +1,7 @@
-/* Lists a file: one line for each tensor, then the metadata.
+/* Lists a model, which is a file, an index or a folder: one line for each tensor, then the metadata
+ * of each file.
  *
- *   list_file FILE
+ *   list_file PATH
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,25 +20,32 @@ static void show_tensor(const safetensors_tensor* tensor) {
 int main(int argc, char** argv) {
   safetensors_error error;
   safetensors_file* file;
+  safetensors_file_info info;
+  uint32_t number;
   size_t i;
   if (argc != 2) {
-    fprintf(stderr, "usage: %s FILE\n", argv[0]);
+    fprintf(stderr, "usage: %s PATH\n", argv[0]);
     return 2;
   }
-  if (safetensors_open(argv[1], SAFETENSORS_MMAP, &file, &error) != SAFETENSORS_OK) {
+  if (safetensors_open_model(SAFETENSORS_TEXT(argv[1]), NULL, &file, &error) != SAFETENSORS_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
   for (i = 0; i < safetensors_count(file); ++i) {
     safetensors_tensor tensor;
-    if (safetensors_at(file, i, &tensor, NULL) == SAFETENSORS_OK) show_tensor(&tensor);
+    if (safetensors_at(file, i, &tensor, &error) != SAFETENSORS_OK) break;
+    show_tensor(&tensor);
   }
-  for (i = 0; i < safetensors_metadata_count(file); ++i) {
-    safetensors_item item;
-    if (safetensors_metadata_at(file, i, &item, NULL) == SAFETENSORS_OK) {
+  for (number = 0; error.code == SAFETENSORS_OK && number < safetensors_file_count(file);
+       ++number) {
+    if (safetensors_file_at(file, number, &info, &error) != SAFETENSORS_OK) break;
+    for (i = 0; i < info.metadata_count; ++i) {
+      safetensors_item item;
+      if (safetensors_metadata_at(file, number, i, &item, &error) != SAFETENSORS_OK) break;
       printf("%s = %s\n", item.key, item.value);
     }
   }
+  if (error.code != SAFETENSORS_OK) fprintf(stderr, "%s\n", error.text);
   safetensors_close(file);
-  return 0;
+  return error.code != SAFETENSORS_OK;
 }

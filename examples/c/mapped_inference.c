@@ -31,12 +31,12 @@ static void linear(const float* x, const float* weight, const float* bias, size_
 }
 
 static int32_t find(const safetensors_file* file, const char* name, safetensors_tensor* tensor) {
-  return safetensors_find(file, name, SAFETENSORS_NUL_TERMINATED, tensor, &error);
+  return safetensors_find(file, SAFETENSORS_TEXT(name), tensor, &error);
 }
 
 static int run(const safetensors_file* file, int64_t token) {
   safetensors_tensor embeddings, row, weight, bias;
-  safetensors_index index = {SAFETENSORS_ONE, 0, 0, 0};
+  safetensors_index index = {SAFETENSORS_ONE, 0, 0, 0, 0};
   uint64_t row_shape[3];
   size_t inputs, outputs, o;
   float* y;
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: %s FILE [TOKEN]\n", argv[0]);
     return 2;
   }
-  if (safetensors_open(argv[1], SAFETENSORS_MMAP, &file, &error) != SAFETENSORS_OK) {
+  if (safetensors_open(SAFETENSORS_TEXT(argv[1]), NULL, &file, &error) != SAFETENSORS_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }

@@ -28,11 +28,11 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: %s FILE [NAME]\n", argv[0]);
     return 2;
   }
-  if (safetensors_open(argv[1], SAFETENSORS_MMAP, &file, &error) != SAFETENSORS_OK) {
+  if (safetensors_open(SAFETENSORS_TEXT(argv[1]), NULL, &file, &error) != SAFETENSORS_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  if (safetensors_find(file, name, SAFETENSORS_NUL_TERMINATED, &tensor, &error) != SAFETENSORS_OK ||
+  if (safetensors_find(file, SAFETENSORS_TEXT(name), &tensor, &error) != SAFETENSORS_OK ||
       tensor.dtype != SAFETENSORS_F32 || tensor.data == NULL) {
     fprintf(stderr, "%s\n", error.text[0] ? error.text : "not a mapped tensor of F32");
     safetensors_close(file);

@@ -81,6 +81,7 @@ static int add_all(model* m, uint64_t width) {
 int main(int argc, char** argv) {
   static model m;
   const safetensors_item metadata[] = {{"format", 6, "pt", 2}};
+  safetensors_save_options options;
   safetensors_error error;
   int status = 1;
   size_t i;
@@ -89,9 +90,13 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: %s FILE [WIDTH]\n", argv[0]);
     return 2;
   }
+  memset(&options, 0, sizeof options);
+  options.size = sizeof options;
+  options.metadata = metadata;
+  options.metadata_count = 1;
   if (!add_all(&m, (uint64_t)width)) {
     fprintf(stderr, "out of memory\n");
-  } else if (safetensors_save(argv[1], m.tensors, m.count, metadata, 1, 0, &error) !=
+  } else if (safetensors_save(SAFETENSORS_TEXT(argv[1]), m.tensors, m.count, &options, &error) !=
              SAFETENSORS_OK) {
     fprintf(stderr, "%s\n", error.text);
   } else {

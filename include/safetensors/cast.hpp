@@ -1,4 +1,4 @@
-// Casts between floating-point dtypes: F64, F32, F16, BF16, F8_E4M3 and F8_E5M2.
+// Casts to floating-point dtypes: F64, F32, F16, BF16, F8_E4M3 and F8_E5M2.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@
 
 namespace safetensors {
 
-/// Returns whether elements of this type can be cast: see above.
+/// Returns whether elements can be cast to this type: see above.
 [[nodiscard]] SAFETENSORS_API bool is_castable(Dtype dtype) noexcept;
 
-/// Casts elements to another dtype, with torch's rounding: by way of a float, to the nearest value
-/// (from_float.hpp says what becomes of values that are too large).
+/// Casts elements of any dtype but C64, F6_E3M2 and F6_E2M3 to a castable dtype, with torch's
+/// rounding: by way of a float, to the nearest value (from_float.hpp says what becomes of values
+/// that are too large). Integers become F64 directly. A cast to the same dtype copies.
 ///
 /// Requires: `to` does not overlap `from`.
-/// Throws: Error kUnsupportedDtype if a dtype is not castable, kInvalidArgument if the spans have
-///   not the same number of elements.
+/// Throws: Error kUnsupportedDtype for other dtypes, kInvalidArgument if the spans have not the
+///   same number of elements.
 SAFETENSORS_API void cast_elements(Dtype from_dtype, std::span<const std::byte> from,
                                    Dtype to_dtype, std::span<std::byte> to);
 

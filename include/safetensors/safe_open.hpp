@@ -53,10 +53,14 @@ struct OpenOptions {
 [[nodiscard]] SAFETENSORS_API std::shared_ptr<const ByteSource> open_source(
     const std::filesystem::path& path, OpenOptions options = {});
 
-/// A tensor to be read, and the caller's memory that receives it.
+/// A tensor to be read, or parts of one, and the caller's memory that receives it.
 struct TensorRead {
   const TensorInfo* info;   ///< an entry of the file that is read
-  std::span<std::byte> to;  ///< info->nbytes() bytes
+  std::span<std::byte> to;  ///< info->nbytes() bytes, or as many as `runs` take
+  /// The parts to read, and where each goes from `to` on. Empty: the whole tensor.
+  ///
+  /// Requires: no two runs go to the same bytes.
+  std::span<const ByteRuns> runs{};
 };
 
 /// A file open for reading. Cheap to copy: copies share the file.
@@ -217,7 +221,8 @@ class SAFETENSORS_API SafeOpen {
   ///   pages); what `interrupt` throws. Then the contents of `to` are unspecified.
   void read(const TensorInfo& info, std::span<std::byte> to, const Interrupt& interrupt = {}) const;
   /// Copies many tensors. Faster than one by one: tensors that are adjacent in the file are read
-  /// together, and several threads share the work. Throws as read of one tensor does.
+  /// together, and several threads share the work. Parts (TensorRead::runs) are read one after
+  /// another. Throws as read of one tensor does.
   void read(std::span<const TensorRead> reads, const Interrupt& interrupt = {}) const;
   /// Copies parts of a tensor to where they say, from the first byte of `to` on. `to` ends with the
   /// last of them. With kPread, runs at most 64 KiB apart are read together with the gaps. Throws

@@ -1,36 +1,51 @@
 /* The C interface, in C99: for C programs, and for bindings from other languages.
  *
  *   safetensors_error error;
- *   safetensors_file *file;
- *   safetensors_tensor bias;
- *   if (safetensors_open("model.safetensors", SAFETENSORS_MMAP, &file, &error)) puts(error.text);
- *   if (safetensors_find(file, "h.4.ln_1.bias", SAFETENSORS_NUL_TERMINATED, &bias, &error))
+ *   safetensors_file *model;
+ *   safetensors_tensor norm;
+ *   if (safetensors_open_model(SAFETENSORS_TEXT("folder"), NULL, &model, &error)) puts(error.text);
+ *   if (safetensors_find(model, SAFETENSORS_TEXT("model.norm.weight"), &norm, &error))
  *     puts(error.text);
- *   ... bias.shape[0], (const float *)bias.data ...
- *   safetensors_close(file);
+ *   ... norm.shape[0], (const float *)norm.data ...
+ *   safetensors_close(model);
  *
  * Results: a function that can fail returns a code, 0 (SAFETENSORS_OK) on success. Its last
  * argument receives the error, and may be NULL. Other output arguments are set on success only. No
  * exception leaves a function.
  *
  * Codes: each function that can fail lists the codes that it returns. Any of them also returns
- * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is required, SAFETENSORS_OUT_OF_MEMORY
- * and SAFETENSORS_INTERNAL. "1 to 11" are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to
- * SAFETENSORS_MISALIGNED_SLICE: the file is not a valid safetensors file.
+ * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is required, for a text or a struct of
+ * options that breaks the rules below, SAFETENSORS_OUT_OF_MEMORY and SAFETENSORS_INTERNAL. "1 to
+ * 11" are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to SAFETENSORS_MISALIGNED_SLICE: the file
+ * is not a valid safetensors file.
+ *
+ * Text: UTF-8, a pointer and a size. JSON allows a NUL within a string, so use the size. Text of
+ * the library is also followed by a NUL, which the size does not include. In arguments:
+ *   a size of 0                 the empty text; the pointer is not followed, and may be NULL
+ *   SAFETENSORS_NUL_TERMINATED  the text ends before the first NUL
+ * With any other size than 0, NULL is an error, and so is a size above PTRDIFF_MAX. Paths are text,
+ * too: UTF-8 on Windows, the bytes of the system's file name elsewhere. A path that is empty or
+ * contains a NUL is an error.
+ *
+ * Structs that the library fills in, and those that come in arrays, never change. Structs of
+ * options and callbacks begin with `size`, which the caller sets to their sizeof; members may be
+ * added at the end. A member that is 0 has its default, so `{sizeof options}` is all defaults, and
+ * so is NULL for the whole struct. A library that is older than the program refuses a member that
+ * it does not know, unless it is 0. The library copies these structs.
+ *
+ * Ownership: each handle has one function that frees it, which does nothing for NULL. What the
+ * library points to belongs to the handle that it came from, and is valid until that is freed. The
+ * caller owns all memory that the library reads into.
+ *
+ * Callbacks return normally: no exception, longjmp or panic may pass through the library. They may
+ * call its functions, except to free a handle that the call uses, and must not fork.
+ *
+ * Thread safety: open files, sums and patches never change. All functions may be called from many
+ * threads at once, also on one handle, except that the function that frees it must be the last
+ * call. Writers have rules of their own (see safetensors_writer).
  *
  * Untrusted input: all functions that open or read are safe for untrusted files, except that a
  * mapped file which another process truncates can end this process (see SAFETENSORS_PREAD).
- *
- * Thread safety: an open file never changes. All functions may be called from many threads at once,
- * also on one file, except that safetensors_close must be the last call on a file. Writers have
- * rules of their own (see safetensors_writer).
- *
- * Strings: UTF-8, with their size. JSON allows a NUL within a string, so use the size. Strings of
- * the library are also followed by a NUL, which the size does not include. In arguments:
- *   a size of 0                 the empty string; the pointer is not followed, and may be NULL
- *   SAFETENSORS_NUL_TERMINATED  the string ends before the first NUL
- * With any other size than 0, NULL is an error, and so is a size above PTRDIFF_MAX. Strings that
- * have no size, such as paths, are NUL-terminated, and must not be NULL.
  */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
@@ -45,8 +60,10 @@
 extern "C" {
 #endif
 
-/* The size of a string argument that ends before its first NUL. */
+/* The size of a text argument that ends before its first NUL. */
 #define SAFETENSORS_NUL_TERMINATED SIZE_MAX
+/* Both arguments of such a text, in C and C++. */
+#define SAFETENSORS_TEXT(text) (text), SAFETENSORS_NUL_TERMINATED
 
 /* Returns the SAFETENSORS_ABI_VERSION of the library at run time. A program that loads the library
  * itself compares it with the one that it was compiled with. */
@@ -88,20 +105,25 @@ enum {
   SAFETENSORS_WRONG_BASE = 28,           /* a patch of another tensor; not used in C yet */
   SAFETENSORS_PATCH_APPLIED = 29,        /* a patch applied already; not used in C yet */
   SAFETENSORS_DAMAGED = 30,              /* bytes differ from the digest that they should have */
-  SAFETENSORS_NO_MODEL = 31,             /* a folder without a model; not used in C yet */
-  SAFETENSORS_SEVERAL_MODELS = 32,       /* a folder of several models; not used in C yet */
-  SAFETENSORS_INCOMPLETE_MODEL = 33,     /* a numbered set without all its files; not used in C */
-  SAFETENSORS_INTERNAL = -1              /* a bug in the library */
+  SAFETENSORS_NO_MODEL = 31,             /* a folder has no model, or none of this name */
+  SAFETENSORS_SEVERAL_MODELS = 32,       /* more than one set of files in a folder may be it */
+  SAFETENSORS_INCOMPLETE_MODEL = 33,     /* a file of a numbered set is absent */
+  SAFETENSORS_INTERNAL = -1,             /* a bug in the library */
+  SAFETENSORS_STOPPED = -2               /* a callback ended the call: see `detail` */
 };
 /* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */
 SAFETENSORS_API const char* safetensors_code_name(int32_t code);
 
-/* An error. The caller owns it: the library keeps no reference to it. */
+/* An error: 1024 bytes that the caller owns. The library keeps no reference to it. */
 typedef struct safetensors_error {
   int32_t code;     /* what the function returned */
   int32_t os_error; /* errno if the operating system reported the error, else 0 */
-  char text[1016];  /* one line that names the file or tensor at fault; NUL-terminated UTF-8,
-                       truncated if it does not fit; empty on success */
+  int32_t detail;   /* SAFETENSORS_STOPPED: what the callback returned; else 0 */
+  uint16_t path;    /* text + path is the file at fault: NUL-terminated, empty if there is none */
+  uint16_t subject; /* text + subject is the tensor or key at fault: likewise */
+  char text[1008];  /* one line that names the file or tensor at fault; NUL-terminated UTF-8,
+                       truncated if it does not fit; empty on success. `path` and `subject` follow
+                       it. One of them that does not fit is empty */
 } safetensors_error;
 
 /* Element types. Their values are stable: new types are added at the end. */
@@ -131,12 +153,13 @@ enum {
 };
 /* Returns the name in a file's header, such as "F32"; NULL if there is no such dtype. */
 SAFETENSORS_API const char* safetensors_dtype_name(int32_t dtype);
-/* Returns the dtype with this NUL-terminated name; -1 if there is none. Case matters. */
-SAFETENSORS_API int32_t safetensors_dtype_from_name(const char* name);
+/* Returns the dtype with this name; -1 if there is none. Case matters. */
+SAFETENSORS_API int32_t safetensors_dtype_from_name(const char* name, size_t name_size);
 /* Returns the bits of one element: 4, 6, 8, 16, 32 or 64; 0 if there is no such dtype. */
 SAFETENSORS_API uint32_t safetensors_dtype_bits(int32_t dtype);
 
-/* An open file, or a header alone. */
+/* An open file, the files of an open model, or a header alone. The files of a model are numbered
+ * from 0; a file or header alone is number 0. */
 typedef struct safetensors_file safetensors_file;
 
 /* A tensor. Functions that read fill it in: its pointers then point into the open file, and are
@@ -157,6 +180,7 @@ typedef struct safetensors_tensor {
   uint64_t nbytes;
   uint64_t begin; /* offset of the first byte in the data section; not used when writing */
   int32_t dtype;
+  uint32_t file; /* number of its file in a model, else 0; not used when writing */
 } safetensors_tensor;
 
 /* A key and its value in a file's metadata. */
@@ -169,30 +193,108 @@ typedef struct safetensors_item {
 
 /* How tensor bytes are brought into memory. */
 enum {
-  SAFETENSORS_MMAP = 0, /* mapped: each page is read when it is first touched. If the system refuses
-                           to map the file, the same as SAFETENSORS_PREAD */
-  SAFETENSORS_PREAD = 1 /* read by safetensors_read. Safe from the SIGBUS that touching a page
-                           raises after another process has truncated the file */
+  SAFETENSORS_MMAP = 0,  /* mapped: each page is read when it is first touched. If the system
+                            refuses to map the file, the same as SAFETENSORS_PREAD */
+  SAFETENSORS_PREAD = 1, /* read by safetensors_read. Safe from the SIGBUS that touching a page
+                            raises after another process has truncated the file */
+  SAFETENSORS_AUTO = 2,  /* mapped on local file systems; on network file systems, read if the file
+                            takes more than 90 % of the available memory */
+  SAFETENSORS_DIRECT = 3 /* read past the page cache, for files that are read once. Linux only;
+                            elsewhere the same as SAFETENSORS_PREAD */
 };
+/* Flags of functions that open. */
+enum {
+  SAFETENSORS_FOR_DEVICE = 1,    /* the bytes go to a device: the file is read, never mapped */
+  SAFETENSORS_CLOSE_BETWEEN = 2, /* with SAFETENSORS_PREAD and SAFETENSORS_DIRECT, keep no file
+                                    open between reads, for more files than descriptors */
+  SAFETENSORS_OPEN_ALL = 4       /* safetensors_open_model: open all files at once, by several
+                                    threads, and not each when something of it is requested */
+};
+/* The digests of a model's files and tensors (docs/verify.md). */
+typedef struct safetensors_sums safetensors_sums;
+/* Options of functions that open. */
+typedef struct safetensors_options {
+  size_t size;
+  int32_t backend;
+  uint32_t flags;
+  const char* name; /* safetensors_open_model, of a folder: what the names of the model's files
+                       begin with, such as "consolidated"; empty: the rule chooses */
+  size_t name_size;
+  const char* variant; /* likewise: such as "fp16", of model.fp16.safetensors */
+  size_t variant_size;
+  /* safetensors_open and safetensors_open_model: compare all that is read with these sums, which
+   * may be freed after the call. Files are then read, not mapped. What differs is DAMAGED, at
+   * opening (size and header) or at reading. */
+  const safetensors_sums* sums;
+} safetensors_options;
 
-/* Opens and validates a file: reads its header and no tensor data. `path` is UTF-8 on Windows, and
- * the bytes of the system's file name elsewhere. Close *file with safetensors_close.
+/* Opens and validates a file: reads its header and no tensor data. Close *file with
+ * safetensors_close.
  * Safe for untrusted input.
- * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_ARGUMENT (no such backend). */
-SAFETENSORS_API int32_t safetensors_open(const char* path, int32_t backend, safetensors_file** file,
-                                         safetensors_error* error);
+ * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_ARGUMENT (no such backend or flag, a
+ * name or variant). */
+SAFETENSORS_API int32_t safetensors_open(const char* path, size_t path_size,
+                                         const safetensors_options* options,
+                                         safetensors_file** file, safetensors_error* error);
+/* Opens a model of one or several files, which is then read as if it were one file. `path` leads to
+ * a folder, an index (its name ends with .json) or a file. Which files of a folder are the model,
+ * docs/loading.md says. Close *model with safetensors_close.
+ *
+ * With an index, its tensors are the model's, and each file is opened when something of it is first
+ * requested; unless SAFETENSORS_OPEN_ALL is set, files of which nothing is requested may be absent.
+ * Without an index, all files are opened at once.
+ * Safe for untrusted input.
+ * Codes: those of safetensors_open; NO_MODEL, SEVERAL_MODELS, INCOMPLETE_MODEL; DUPLICATE_NAME (two
+ * files with one tensor and no index); for a file of an index also TENSOR_NOT_FOUND (it lacks a
+ * tensor that the index puts into it). */
+SAFETENSORS_API int32_t safetensors_open_model(const char* path, size_t path_size,
+                                               const safetensors_options* options,
+                                               safetensors_file** model, safetensors_error* error);
 /* Opens the file behind a descriptor (on Windows: a C run-time descriptor), which the caller may
- * close after the call. `label` names the file in errors.
+ * close after the call. `label` names the file in errors. SAFETENSORS_CLOSE_BETWEEN does nothing.
  * Safe for untrusted input.
  * Codes: those of safetensors_open. */
 SAFETENSORS_API int32_t safetensors_open_descriptor(int descriptor, const char* label,
-                                                    int32_t backend, safetensors_file** file,
+                                                    size_t label_size,
+                                                    const safetensors_options* options,
+                                                    safetensors_file** file,
                                                     safetensors_error* error);
 /* Opens a whole file in memory, without a copy. The bytes must stay valid and unchanged until the
  * file is closed.
  * Safe for untrusted input.
  * Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_memory(const void* bytes, size_t nbytes,
+                                                safetensors_file** file, safetensors_error* error);
+/* Where the bytes of a file come from, such as an archive or a server. */
+typedef struct safetensors_source {
+  size_t size;
+  void* context;   /* the first argument of its functions */
+  uint64_t nbytes; /* of the whole file; it never changes */
+  /* Reads up to `nbytes` bytes from `offset` on, and returns how many: if fewer, the rest is asked
+   * for again, and 0 means that the file ends here (FILE_CHANGED). To fail, returns a negative
+   * number after setting members of *error, all of which are 0 before: `code` (IO if it stays 0, or
+   * is no code), `os_error`, `detail` and `text`. The code SAFETENSORS_STOPPED ends the call.
+   *
+   * Called by any thread, also by threads of the library, and by several at once. */
+  int64_t (*read)(void* context, uint64_t offset, void* to, size_t nbytes,
+                  safetensors_error* error);
+  /* Called exactly once, on any thread, when nothing uses the source any more, also if it is not
+   * opened. Only a struct whose `size` or `read` is wrong is not taken. NULL: nothing to do. */
+  void (*release)(void* context);
+  uint32_t concurrency;  /* how many reads at once give the best throughput; 0: one for each
+                            processor */
+  uint32_t is_request;   /* 1 if each read is a request to a server, else 0 */
+  uint64_t chunk_nbytes; /* of one read of a long tensor; 0: the default */
+  uint64_t gap_nbytes; /* longest gap between wanted bytes that is read and discarded; 0: 64 KiB */
+} safetensors_source;
+/* Opens a file that a source reads. `label` names it in errors, and may be empty. The options are
+ * NULL, or all 0. Close *file with safetensors_close; after it the source is released.
+ * Safe for untrusted input.
+ * Codes: 1 to 11, FILE_CHANGED, STOPPED, the codes that the source fails with, INVALID_ARGUMENT
+ * (options of files, a source that returns more than it was asked for). */
+SAFETENSORS_API int32_t safetensors_open_source(const safetensors_source* source, const char* label,
+                                                size_t label_size,
+                                                const safetensors_options* options,
                                                 safetensors_file** file, safetensors_error* error);
 /* Sets *length to the length of the header that follows the first 8 bytes of a file, for programs
  * that read the header themselves. `start` holds these bytes, or more if available.
@@ -211,63 +313,60 @@ SAFETENSORS_API int32_t safetensors_open_header(const void* json, size_t nbytes,
 /* Frees a file and all memory that its tensors and metadata point to. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_close(safetensors_file* file);
 
-/* Returns the length of the file's header in bytes, without the 8 bytes before it; 0 for NULL. */
-SAFETENSORS_API uint64_t safetensors_header_nbytes(const safetensors_file* file);
-/* Returns the offset of the data section in the file; 0 for NULL. The offset of a tensor's first
- * byte is safetensors_data_offset(file) + tensor.begin. */
-SAFETENSORS_API uint64_t safetensors_data_offset(const safetensors_file* file);
-/* Copies the header's JSON to `to` exactly as it is in the file: with padding spaces, nothing
- * decoded, no NUL at the end. `room`, the size of that memory, must be
- * safetensors_header_nbytes(file). The library does not keep the text: it reads it from the file
- * again. If another process has overwritten the file in place, the text may differ from the header
- * that was checked when the file was opened. After an error the contents of `to` are unspecified.
- * Codes: IO, FILE_CHANGED (the file has been truncated, or its header has another length now),
- * INVALID_ARGUMENT (another room, or a file of safetensors_open_header, which keeps no text). */
-SAFETENSORS_API int32_t safetensors_header_json(const safetensors_file* file, char* to, size_t room,
-                                                safetensors_error* error);
+/* A file of a model, or a file alone. */
+typedef struct safetensors_file_info {
+  uint64_t header_nbytes; /* length of the header, without the 8 bytes before it */
+  uint64_t data_offset;   /* of the data section in the file. The offset of a tensor's first byte is
+                             data_offset + tensor.begin */
+  size_t metadata_count;
+} safetensors_file_info;
+/* Returns the number of files: 1 for a file or a header alone; 0 for NULL. */
+SAFETENSORS_API uint32_t safetensors_file_count(const safetensors_file* file);
+/* Returns the path or label of file `number`, which need not be open yet; NULL if there is no such
+ * file, or for a header alone and bytes in memory. Sets *size, unless it is NULL, to the size of
+ * the path. */
+SAFETENSORS_API const char* safetensors_file_path(const safetensors_file* file, uint32_t number,
+                                                  size_t* size);
+/* Sets *info to what file `number` is, and opens it if it is not open yet.
+ * Codes: INDEX_OUT_OF_BOUNDS; those of safetensors_open_model. */
+SAFETENSORS_API int32_t safetensors_file_at(const safetensors_file* file, uint32_t number,
+                                            safetensors_file_info* info, safetensors_error* error);
+/* Copies the JSON of file `number`'s header to `to` exactly as it is in the file: with padding
+ * spaces, nothing decoded, no NUL at the end. `room`, the size of that memory, must be the file's
+ * header_nbytes. The library does not keep the text: it reads it from the file again. If another
+ * process has overwritten the file in place, the text may differ from the header that was checked
+ * when the file was opened. After an error the contents of `to` are unspecified.
+ * Codes: those of safetensors_file_at; IO, FILE_CHANGED (the file has been truncated, or its header
+ * has another length now), INVALID_ARGUMENT (another room, or a file of safetensors_open_header,
+ * which keeps no text). */
+SAFETENSORS_API int32_t safetensors_header_json(const safetensors_file* file, uint32_t number,
+                                                char* to, size_t room, safetensors_error* error);
 
 /* Returns the number of tensors; 0 for NULL. */
 SAFETENSORS_API size_t safetensors_count(const safetensors_file* file);
-/* Sets *tensor to tensor number `index`, in the order of their bytes in the file.
- * Codes: INDEX_OUT_OF_BOUNDS. */
+/* Sets *tensor to tensor number `index`: of a model in the order of their names, of a file in the
+ * order of their bytes. Opens the tensor's file if it is not open yet.
+ * Codes: INDEX_OUT_OF_BOUNDS; those of safetensors_open_model. */
 SAFETENSORS_API int32_t safetensors_at(const safetensors_file* file, size_t index,
                                        safetensors_tensor* tensor, safetensors_error* error);
-/* Sets *tensor to the tensor with this name.
- * Codes: TENSOR_NOT_FOUND. */
+/* Sets *tensor to the tensor with this name, and opens its file if it is not open yet.
+ * Codes: TENSOR_NOT_FOUND (the text suggests similar names); those of safetensors_open_model. */
 SAFETENSORS_API int32_t safetensors_find(const safetensors_file* file, const char* name,
                                          size_t name_size, safetensors_tensor* tensor,
                                          safetensors_error* error);
 
-/* Returns the number of metadata items; 0 for NULL. */
-SAFETENSORS_API size_t safetensors_metadata_count(const safetensors_file* file);
-/* Sets *item to metadata item number `index`, in the header's order.
- * Codes: INDEX_OUT_OF_BOUNDS. */
-SAFETENSORS_API int32_t safetensors_metadata_at(const safetensors_file* file, size_t index,
-                                                safetensors_item* item, safetensors_error* error);
-/* Returns the NUL-terminated value of a NUL-terminated metadata key; NULL if there is none. A value
- * may contain a NUL: safetensors_metadata_value gives its size. */
-SAFETENSORS_API const char* safetensors_metadata_find(const safetensors_file* file,
-                                                      const char* key);
-/* Returns the value of a metadata key, followed by a NUL; NULL if there is none, or if an argument
- * is not allowed. Sets *value_size, unless value_size is NULL, to the value's size in bytes,
- * without that NUL. The value belongs to the file and is valid until the file is closed. */
+/* Sets *item to item `index` of the metadata of file `number`, in the header's order.
+ * Codes: INDEX_OUT_OF_BOUNDS; those of safetensors_file_at. */
+SAFETENSORS_API int32_t safetensors_metadata_at(const safetensors_file* file, uint32_t number,
+                                                size_t index, safetensors_item* item,
+                                                safetensors_error* error);
+/* Returns the value of a metadata key of file `number`, followed by a NUL; NULL if there is none,
+ * if an argument is not allowed, or if the file cannot be opened, which safetensors_file_at
+ * reports. Sets *value_size, unless value_size is NULL, to the value's size in bytes, without that
+ * NUL. */
 SAFETENSORS_API const char* safetensors_metadata_value(const safetensors_file* file,
-                                                       const char* key, size_t key_size,
-                                                       size_t* value_size);
-
-/* Copies a tensor's bytes to `to`, with several threads if there is enough to copy. `room`, the
- * size of that memory, must be tensor->nbytes. After an error the contents of `to` are unspecified.
- * Codes: IO, FILE_CHANGED, UNSUPPORTED_DTYPE (no such dtype), INVALID_ARGUMENT (another room, a
- * tensor outside the file's data, a header alone). */
-SAFETENSORS_API int32_t safetensors_read(const safetensors_file* file,
-                                         const safetensors_tensor* tensor, void* to, size_t room,
-                                         safetensors_error* error);
-/* Copies `count` tensors, which is faster than one by one: tensors[i] goes to to[i], which has
- * tensors[i].nbytes bytes.
- * Codes: those of safetensors_read. */
-SAFETENSORS_API int32_t safetensors_read_many(const safetensors_file* file,
-                                              const safetensors_tensor* tensors, void* const* to,
-                                              size_t count, safetensors_error* error);
+                                                       uint32_t number, const char* key,
+                                                       size_t key_size, size_t* value_size);
 
 /* The kinds of index in an expression such as NumPy's t[3, :, 1:9:2, ..., None]. An expression is
  * an array of safetensors_index; axes without an index are selected completely. */
@@ -278,11 +377,14 @@ enum {
   SAFETENSORS_RANGE = 2,    /* the elements from `start` to before `stop`, as in Python: negative
                                numbers count from the end, and both are clipped to the axis */
   SAFETENSORS_ELLIPSIS = 3, /* all axes that no other index selects */
-  SAFETENSORS_NEW_AXIS = 4  /* a new axis of size 1 in the result */
+  SAFETENSORS_NEW_AXIS = 4, /* a new axis of size 1 in the result */
+  SAFETENSORS_LIST = 5 /* the next `count` entries, each ONE, RANGE or ALL, select from one axis; in
+                          the result they follow one another. A ONE of a list keeps the axis */
 };
 #define SAFETENSORS_END INT64_MAX /* for `stop`: the end of the axis */
 typedef struct safetensors_index {
   int32_t kind;
+  uint32_t count; /* SAFETENSORS_LIST: how many of the next entries belong to it; else 0 */
   int64_t start;
   int64_t stop;
   int64_t step; /* SAFETENSORS_RANGE: every step-th element; 0 means 1, less is an error */
@@ -292,55 +394,155 @@ typedef struct safetensors_index {
  * safetensors_find return it. The part's shape goes to `shape`, with room for tensor->rank +
  * index_count sizes. If the part's bytes are contiguous in the file, as those of rows are, `data`
  * points to them (where the file is in memory) and the part can be read and written like other
- * tensors. If they are not, as those of columns, `data` is NULL: use safetensors_read_slice. A part
- * cannot be sliced again. Codes: TOO_MANY_INDICES, INDEX_OUT_OF_BOUNDS, INVALID_SLICE,
- * MISALIGNED_SLICE, UNSUPPORTED_DTYPE (no such dtype), INVALID_TENSOR_INFO (a part of a tensor, or
- * a tensor that was changed), INVALID_ARGUMENT (a tensor outside the file's data, no such kind of
- * index). */
+ * tensors. If they are not, as those of columns, `data` is NULL: safetensors_read takes the tensor
+ * and the indices. A part cannot be sliced again. Codes: TOO_MANY_INDICES, INDEX_OUT_OF_BOUNDS,
+ * INVALID_SLICE, MISALIGNED_SLICE, UNSUPPORTED_DTYPE (no such dtype), INVALID_TENSOR_INFO (a part
+ * of a tensor, or a tensor that was changed), INVALID_ARGUMENT (a tensor outside the file's data,
+ * no such kind of index, a list that has other kinds or reaches past the last index). */
 SAFETENSORS_API int32_t safetensors_slice(const safetensors_file* file,
                                           const safetensors_tensor* tensor,
                                           const safetensors_index* indices, size_t index_count,
                                           uint64_t* shape, safetensors_tensor* part,
                                           safetensors_error* error);
-/* Copies a part of a tensor to `to`, in C order. `room`, the size of that memory, must be the
- * part's nbytes. If the file is not in memory, only the part is read. Codes: those of
- * safetensors_slice, IO, FILE_CHANGED, INVALID_ARGUMENT (another room, a header alone). */
-SAFETENSORS_API int32_t safetensors_read_slice(const safetensors_file* file,
-                                               const safetensors_tensor* tensor,
-                                               const safetensors_index* indices, size_t index_count,
-                                               void* to, size_t room, safetensors_error* error);
+
+/* Watches a long call, on the calling thread and while it runs. Each function returns 0 to go on.
+ * Another number ends the call with SAFETENSORS_STOPPED, and is the error's `detail`. Both may be
+ * NULL. */
+typedef struct safetensors_watch {
+  size_t size;
+  void* context;                       /* their first argument; the caller owns it */
+  int32_t (*interrupt)(void* context); /* called about every 20 ms */
+  /* Called from time to time with the bytes that are done and their sum, which are equal in the
+   * last call. */
+  int32_t (*progress)(void* context, uint64_t done, uint64_t total);
+} safetensors_watch;
+
+#define SAFETENSORS_AS_STORED (-1) /* where a dtype is chosen: no conversion */
+/* What to read, where to, and as what. `room`, the size of the memory at `to`, must be that of the
+ * part as it is stored; or, converted, the number of its elements times the size of `dtype`. */
+typedef struct safetensors_request {
+  const safetensors_tensor* tensor; /* a whole tensor; without indices also a part from
+                                       safetensors_slice that is contiguous */
+  const safetensors_index* indices; /* NULL, and a count of 0: all of it */
+  size_t index_count;
+  void* to; /* of any alignment */
+  uint64_t room;
+  int32_t dtype;     /* SAFETENSORS_AS_STORED, or the dtype that the elements are converted to, as
+                        safetensors_convert does */
+  uint32_t reserved; /* 0 */
+} safetensors_request;
+/* Reads tensors and parts of tensors, of any of the files, in C order. What is adjacent in a file
+ * is read together, and several threads share the work: one call for many tensors is faster than
+ * many calls. Only the parts are read, and gaps of up to 64 KiB within them. A conversion takes
+ * about 2 MiB of memory for each thread, whatever the size of the tensor. After an error the
+ * contents of all destinations are unspecified. No two destinations may overlap.
+ * Codes: those of safetensors_slice and safetensors_convert, IO, FILE_CHANGED, STOPPED,
+ * INVALID_ARGUMENT (another room, a part that is not contiguous, a header alone). */
+SAFETENSORS_API int32_t safetensors_read(const safetensors_file* file,
+                                         const safetensors_request* requests, size_t count,
+                                         const safetensors_watch* watch, safetensors_error* error);
+/* Converts elements, on the calling thread. Neither pointer needs any alignment. `from_dtype` is
+ * any dtype but C64, F6_E3M2 and F6_E2M3; `to_dtype` is F64, F32, F16, BF16, F8_E4M3 or F8_E5M2, or
+ * `from_dtype`, which copies. Values are rounded to the nearest, ties to even; except for F64, by
+ * way of a float, as torch does. The values of `room` are as in safetensors_request.
+ * Requires: the two do not overlap.
+ * Codes: UNSUPPORTED_DTYPE, INVALID_ARGUMENT (not as many elements). */
+SAFETENSORS_API int32_t safetensors_convert(int32_t from_dtype, const void* from, uint64_t nbytes,
+                                            int32_t to_dtype, void* to, uint64_t room,
+                                            safetensors_error* error);
+
+/* Reads the sums of a model. `path` is a file of sums (its name ends with .sums.json), or a file,
+ * an index or a folder of a model, beside or in which they are. Close *sums with
+ * safetensors_sums_close.
+ * Safe for untrusted input.
+ * Codes: IO, NOT_REGULAR_FILE, FILE_CHANGED, HEADER_TOO_LARGE, INVALID_HEADER_JSON; for a folder
+ * also NO_MODEL, SEVERAL_MODELS and INCOMPLETE_MODEL. */
+SAFETENSORS_API int32_t safetensors_sums_open(const char* path, size_t path_size,
+                                              safetensors_sums** sums, safetensors_error* error);
+/* Frees sums. Does nothing for NULL. */
+SAFETENSORS_API void safetensors_sums_close(safetensors_sums* sums);
+
+#define SAFETENSORS_DIGEST_SIZE 80 /* room for the text of any digest, with a NUL */
+/* Sets `text` to the digest of a tensor, such as "xxh3-128:99aa06d3014798d86001c324468d497f": by
+ * XXH3-128, or by SHA-256 if the sums have no other.
+ * Codes: TENSOR_NOT_FOUND. */
+SAFETENSORS_API int32_t safetensors_sums_digest(const safetensors_sums* sums, const char* name,
+                                                size_t name_size,
+                                                char text[SAFETENSORS_DIGEST_SIZE],
+                                                safetensors_error* error);
+/* Sets `text` to the digest by XXH3-128 of the caller's tensor: of its dtype, shape and bytes, to
+ * compare with that of sums. Follows its pointers, as functions that write do.
+ * Codes: UNSUPPORTED_DTYPE. */
+SAFETENSORS_API int32_t safetensors_digest(const safetensors_tensor* tensor,
+                                           char text[SAFETENSORS_DIGEST_SIZE],
+                                           safetensors_error* error);
+/* A range of a file that differs from its sums. The texts are NUL-terminated. */
+typedef struct safetensors_damage {
+  const char* text; /* one line */
+  const char* file;
+  const char* tensor;   /* empty: the header, the size or the whole file */
+  const char* expected; /* digest of the range's first block, such as "xxh3-64:99aa06d3014798d8";
+                           empty if there is none */
+  const char* found;
+  uint64_t begin; /* in the file */
+  uint64_t end;
+} safetensors_damage;
+/* Reads all files, and compares them with sums. Calls `report` on the calling thread for each range
+ * that differs, and for each file of the sums that a model of several files lacks; the struct and
+ * its texts are valid until `report` returns. It returns 0 to go on, as the functions of a watch,
+ * and may be NULL. Sets *count to the number of reports: 0 means that all is as the sums say.
+ * Tensors of which the sums have only a SHA-256 are not compared.
+ * Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED, INVALID_ARGUMENT (a header alone,
+ * or the sums have nothing about a file). */
+SAFETENSORS_API int32_t safetensors_verify(
+    const safetensors_file* file, const safetensors_sums* sums,
+    int32_t (*report)(void* context, const safetensors_damage* damage), void* context,
+    size_t* count, const safetensors_watch* watch, safetensors_error* error);
 
 /* Flags of functions that write. */
 enum {
-  SAFETENSORS_FSYNC = 1, /* flush the file and its directory entry to the disk before returning */
-  SAFETENSORS_BLOCKS = 2 /* safetensors_writer_create: place tensors so that file systems can share
-                            their blocks between files (docs/format.md, "Blocks") */
+  SAFETENSORS_FSYNC = 1,  /* flush the file and its directory entry to the disk before returning */
+  SAFETENSORS_BLOCKS = 2, /* writers: place tensors so that file systems can share their blocks
+                             between files (docs/format.md, "Blocks") */
+  SAFETENSORS_SUMS = 4 /* safetensors_save: write the sums of the file as well (docs/verify.md) */
 };
+/* Options of functions that write. A flag or watch for another function is INVALID_ARGUMENT. */
+typedef struct safetensors_save_options {
+  size_t size;
+  const safetensors_item* metadata; /* NULL: the file has no metadata */
+  size_t metadata_count;
+  const safetensors_watch* watch; /* of safetensors_save */
+  uint32_t flags;
+  uint32_t reserved; /* 0 */
+} safetensors_save_options;
+
 /* Writes a file atomically: a temporary file in the same directory is renamed over `path`. The
  * tensors are sorted by dtype, then by name, so the order of `tensors` does not matter and the same
- * input gives the same bytes. If `metadata` is NULL the file has none. `flags` is 0 or
- * SAFETENSORS_FSYNC. Tensors of an open file can be passed on, if that file is mapped or in memory.
+ * input gives the same bytes. Tensors of an open file can be passed on, if that file is mapped or
+ * in memory.
  * Codes: INVALID_TENSOR_INFO, OVERFLOW, MISALIGNED_SLICE, DUPLICATE_NAME (of a tensor or a metadata
  * key), UNSUPPORTED_DTYPE (no such dtype), HEADER_TOO_LARGE, IO, NOT_REGULAR_FILE (a directory, a
- * socket, a block device), INVALID_ARGUMENT (a text that is not UTF-8, unknown flags). */
-SAFETENSORS_API int32_t safetensors_save(const char* path, const safetensors_tensor* tensors,
-                                         size_t count, const safetensors_item* metadata,
-                                         size_t metadata_count, uint32_t flags,
+ * socket, a block device), STOPPED, INVALID_ARGUMENT (a text that is not UTF-8, unknown flags, sums
+ * of a path that does not end with .safetensors). */
+SAFETENSORS_API int32_t safetensors_save(const char* path, size_t path_size,
+                                         const safetensors_tensor* tensors, size_t count,
+                                         const safetensors_save_options* options,
                                          safetensors_error* error);
 /* Writes the bytes of a file to `to`, and sets *nbytes to their number. If `to` is NULL, only sets
- * *nbytes.
- * Codes: those of safetensors_save except IO and NOT_REGULAR_FILE; INVALID_ARGUMENT also if `room`
- * is less than *nbytes. */
+ * *nbytes. The options may have metadata only.
+ * Codes: those of safetensors_save except IO, NOT_REGULAR_FILE and STOPPED; INVALID_ARGUMENT also
+ * if `room` is less than *nbytes. */
 SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors, size_t count,
-                                              const safetensors_item* metadata,
-                                              size_t metadata_count, void* to, size_t room,
-                                              uint64_t* nbytes, safetensors_error* error);
+                                              const safetensors_save_options* options, void* to,
+                                              size_t room, uint64_t* nbytes,
+                                              safetensors_error* error);
 
 /* Writes a file tensor by tensor, for tensors that are never all in memory:
  *
  *   safetensors_writer *writer;
- *   if (safetensors_writer_create(path, tensors, count, NULL, 0, 0, &writer, &error)) ...
- *   if (safetensors_writer_write(writer, "weight", 6, bytes, nbytes, &error)) ...
+ *   if (safetensors_writer_create(SAFETENSORS_TEXT(path), tensors, count, NULL, &writer, &error))
+ *     ...
+ *   if (safetensors_writer_write(writer, "weight", 6, 0, bytes, nbytes, &error)) ...
  *   if (safetensors_writer_commit(writer, &error)) ...
  *   safetensors_writer_free(writer);
  *
@@ -356,52 +558,53 @@ typedef struct safetensors_writer safetensors_writer;
 /* Where the bytes of a file go. The functions of a writer call `write` on their own thread, while
  * they run. */
 typedef struct safetensors_sink {
-  void* context; /* what `write` gets as its first argument; the caller owns it */
+  size_t size;
+  void* context; /* the first argument of its functions */
   /* Writes all of these bytes. Returns 0, or the errno of a failure, which the function of the
    * writer reports as IO. If `seeks` is 0, each call continues where the last one ended. If not,
    * `offset` may be any, the first 8 bytes are written twice, and threads that write to one writer
    * may call it at once, for different ranges. */
   int32_t (*write)(void* context, uint64_t offset, const void* bytes, size_t nbytes);
-  int32_t seeks; /* 1 if `write` takes any offset, else 0 */
+  /* Called by safetensors_writer_commit when all `nbytes` bytes of the file are written. Returns as
+   * `write`. NULL: nothing to do. */
+  int32_t (*commit)(void* context, uint64_t nbytes);
+  /* Called exactly once, when nothing uses the sink any more, also if no writer is made. Only a
+   * struct whose `size` or `write` is wrong is not taken. NULL: nothing to do. */
+  void (*release)(void* context);
+  uint32_t seeks;    /* 1 if `write` takes any offset, else 0 */
+  uint32_t reserved; /* 0 */
 } safetensors_sink;
 
 /* Begins a file of these tensors, whose name, shape and dtype are used; `data`, `nbytes` and
  * `begin` are not. As safetensors_save, writes a temporary file in the same directory, which
- * safetensors_writer_commit renames over `path`. `flags` is 0, or SAFETENSORS_FSYNC,
- * SAFETENSORS_BLOCKS or both. Free *writer with safetensors_writer_free.
- * Codes: those of safetensors_save. */
-SAFETENSORS_API int32_t safetensors_writer_create(const char* path,
+ * safetensors_writer_commit renames over `path`. The flags are SAFETENSORS_FSYNC and
+ * SAFETENSORS_BLOCKS. Free *writer with safetensors_writer_free.
+ * Codes: those of safetensors_save except STOPPED. */
+SAFETENSORS_API int32_t safetensors_writer_create(const char* path, size_t path_size,
                                                   const safetensors_tensor* tensors, size_t count,
-                                                  const safetensors_item* metadata,
-                                                  size_t metadata_count, uint32_t flags,
+                                                  const safetensors_save_options* options,
                                                   safetensors_writer** writer,
                                                   safetensors_error* error);
-/* The same, to a sink, which is copied. If it does not seek, tensors that it needs later are kept
- * in memory, up to 256 MiB. `flags` is 0 or SAFETENSORS_BLOCKS. Codes: those of
- * safetensors_writer_create except NOT_REGULAR_FILE. */
+/* The same, to a sink. If it does not seek, tensors that it needs later are kept in memory, up to
+ * 256 MiB. The only flag is SAFETENSORS_BLOCKS. Codes: those of safetensors_writer_create except
+ * NOT_REGULAR_FILE. */
 SAFETENSORS_API int32_t safetensors_writer_create_sink(
     const safetensors_sink* sink, const safetensors_tensor* tensors, size_t count,
-    const safetensors_item* metadata, size_t metadata_count, uint32_t flags,
-    safetensors_writer** writer, safetensors_error* error);
-/* Writes a whole tensor.
- * Codes: TENSOR_NOT_FOUND, INVALID_TENSOR_INFO (`nbytes` is not the tensor's size), WRITTEN_TWICE,
- * OUT_OF_ORDER (the sink needs others first, and 256 MiB are kept for it), WRITER_CLOSED, IO. */
+    const safetensors_save_options* options, safetensors_writer** writer, safetensors_error* error);
+/* Writes a tensor, or a part of one that begins `begin` bytes after its start. Parts that overlap
+ * are not noticed unless together they have more bytes than the tensor.
+ * Codes: TENSOR_NOT_FOUND, WRITTEN_TWICE, OUT_OF_ORDER (the sink needs others first, and 256 MiB
+ * are kept for it), WRITER_CLOSED, IO, INVALID_ARGUMENT (the bytes reach past the tensor's end). */
 SAFETENSORS_API int32_t safetensors_writer_write(safetensors_writer* writer, const char* name,
-                                                 size_t name_size, const void* bytes, size_t nbytes,
+                                                 size_t name_size, uint64_t begin,
+                                                 const void* bytes, uint64_t nbytes,
                                                  safetensors_error* error);
-/* Writes a part of a tensor, `begin` bytes after its start. Parts that overlap are not noticed
- * unless together they have more bytes than the tensor.
- * Codes: those of safetensors_writer_write, INVALID_ARGUMENT (the part reaches past the end). */
-SAFETENSORS_API int32_t safetensors_writer_write_at(safetensors_writer* writer, const char* name,
-                                                    size_t name_size, uint64_t begin,
-                                                    const void* bytes, size_t nbytes,
-                                                    safetensors_error* error);
 /* Copies a whole tensor from an open file. Blocks are shared with that file if the file system can
  * do that. `tensor` is a tensor of the file, or a part that is contiguous in it, with the dtype and
  * size of the tensor `name`.
- * Codes: those of safetensors_writer_write, INVALID_TENSOR_INFO (another dtype), FILE_CHANGED,
- * UNSUPPORTED_DTYPE (no such dtype), INVALID_ARGUMENT (a tensor outside the file's data, a header
- * alone). */
+ * Codes: those of safetensors_writer_write, INVALID_TENSOR_INFO (another dtype or size),
+ * FILE_CHANGED, UNSUPPORTED_DTYPE (no such dtype), INVALID_ARGUMENT (a tensor outside the file's
+ * data, a header alone). */
 SAFETENSORS_API int32_t safetensors_writer_copy(safetensors_writer* writer, const char* name,
                                                 size_t name_size, const safetensors_file* file,
                                                 const safetensors_tensor* tensor,

@@ -17,6 +17,8 @@
 #include "safetensors/digest.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
+#include "safetensors/safe_open.hpp"
+#include "safetensors/sums.hpp"
 
 namespace safetensors {
 
@@ -84,6 +86,27 @@ struct Damage {
 [[nodiscard]] SAFETENSORS_API std::vector<Damage> find_damage(const ByteSource& source,
                                                               std::uint64_t begin,
                                                               std::uint64_t end);
+
+/// Reads all tensors of a file, by several threads, and returns the ranges that differ from the
+/// digests. If the size or the header differs, that is one range, the whole file, whose `found` is
+/// a sentence about it and whose `expected` is empty.
+///
+/// `progress` is called with the bytes that are compared, on the calling thread.
+/// Throws: Error kInvalidArgument if a digest is SHA-256 and there is no function for it; what
+///   read_at, `interrupt` and `progress` throw.
+[[nodiscard]] SAFETENSORS_API std::vector<Damage> find_damage(
+    const SafeOpen& file, const FileDigests& digests, const Interrupt& interrupt = {},
+    const std::function<void(std::uint64_t done)>& progress = {});
+
+/// Returns what sums say about a file: about the entry with the longest path that `file` ends with,
+/// or about their only one. Tensors of which they have only a SHA-256 are left out.
+///
+/// Throws: Error kInvalidArgument if the sums have nothing about the file.
+[[nodiscard]] SAFETENSORS_API FileDigests digests_of(const Sums& sums,
+                                                     const std::filesystem::path& file);
+/// Returns the position of that entry in sums.files(). Throws: as digests_of().
+[[nodiscard]] SAFETENSORS_API std::size_t entry_of(const Sums& sums,
+                                                   const std::filesystem::path& file);
 
 /// Throws Error kDamaged for ranges, of which there is at least one.
 [[noreturn]] SAFETENSORS_API void fail_damaged(std::vector<Damage> damage);

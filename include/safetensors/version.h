@@ -13,6 +13,6 @@
 
 /* The version of the C ABI. It changes when programs compiled against an older safetensors.h can no
  * longer run with the library. Additions do not change it. */
-#define SAFETENSORS_ABI_VERSION 1
+#define SAFETENSORS_ABI_VERSION 2
 
 #endif

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string_view>
 
+#include "c/guard.hpp"
 #include "safetensors/dtype.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/safetensors.h"
@@ -81,6 +82,7 @@ const char* safetensors_version() { return SAFETENSORS_VERSION; }
 
 const char* safetensors_code_name(std::int32_t code) {
   if (code == SAFETENSORS_INTERNAL) return "INTERNAL";
+  if (code == SAFETENSORS_STOPPED) return "STOPPED";
   if (code == SAFETENSORS_OK) return "OK";
   if (code < 0 || code > SAFETENSORS_INCOMPLETE_MODEL) return nullptr;
   // The names are literals, which end with a NUL.
@@ -92,9 +94,11 @@ const char* safetensors_dtype_name(std::int32_t dtype) {
   return is_dtype(dtype) ? safetensors::name(static_cast<Dtype>(dtype)).data() : nullptr;
 }
 
-std::int32_t safetensors_dtype_from_name(const char* name) {
-  if (name == nullptr) return -1;
-  const std::optional<Dtype> dtype = safetensors::parse_dtype(name);
+std::int32_t safetensors_dtype_from_name(const char* name, std::size_t name_size) {
+  std::optional<Dtype> dtype;
+  (void)safetensors::c::guarded(nullptr, [&] {
+    dtype = safetensors::parse_dtype(safetensors::c::text_of(name, name_size, "name"));
+  });
   return dtype ? static_cast<std::int32_t>(*dtype) : -1;
 }
 

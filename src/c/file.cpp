@@ -1,10 +1,9 @@
+// Looking at open files.
 #include "c/file.hpp"
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <functional>
-#include <memory>
 #include <ranges>
 #include <string>
 #include <utility>
@@ -13,10 +12,14 @@
 #include "c/guard.hpp"
 #include "c/path.hpp"
 
+using safetensors::Dtype;
 using safetensors::ErrorCode;
 using safetensors::fail;
 using safetensors::Header;
+using safetensors::ModelTensor;
+using safetensors::SafeOpen;
 using safetensors::TensorInfo;
+using safetensors::c::check_index;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
 using safetensors::c::text_of;
@@ -28,49 +31,41 @@ std::uint64_t data_nbytes_of(const Header& header) noexcept {
   return header.tensors().empty() ? 0 : header.tensors().back().end;
 }
 
-std::span<const std::byte> bytes_at(const void* bytes, std::size_t nbytes, const char* what) {
-  check_pointer(bytes, nbytes, what);
-  return {static_cast<const std::byte*>(bytes), nbytes};
-}
-
-safetensors::OpenOptions options_of(std::int32_t backend) {
-  switch (backend) {
-    case SAFETENSORS_MMAP:
-      return {safetensors::Backend::kMmap};
-    case SAFETENSORS_PREAD:
-      return {safetensors::Backend::kPread};
-    default:
-      fail(ErrorCode::kInvalidArgument, "no backend has number " + std::to_string(backend));
+/// Returns the data section of a file that is mapped or in memory; null of others.
+std::span<const std::byte> data_in_memory(const SafeOpen& open) {
+  const auto mapping = open.mapping();
+  std::span<const std::byte> memory;
+  if (mapping) {
+    memory = mapping->bytes();
+  } else if (open.backend() == safetensors::Backend::kSource) {
+    memory = open.source()->memory();
   }
+  return memory.empty() ? memory : memory.subspan(static_cast<std::size_t>(open.data_offset()));
 }
 
-safetensors_tensor tensor_of(const safetensors_file& file, const TensorInfo& info) {
+safetensors_tensor tensor_of(const safetensors_file& file, const ModelTensor& tensor) {
+  const TensorInfo& info = *tensor.info;
+  const auto number = static_cast<std::uint32_t>(tensor.file);
   return {.name = info.name.data(),
           .name_size = info.name.size(),
           .shape = info.shape.data(),
           .rank = info.shape.size(),
-          .data = file.in_memory(info.begin, info.end).data(),
+          .data = file.in_memory(number, info.begin, info.end).data(),
           .nbytes = info.nbytes(),
           .begin = info.begin,
-          .dtype = static_cast<std::int32_t>(info.dtype)};
-}
-
-[[noreturn]] void fail_index(std::size_t index, std::size_t count) {
-  fail(ErrorCode::kIndexOutOfBounds, "index " + std::to_string(index) +
-                                         " is out of range: the count is " + std::to_string(count));
+          .dtype = static_cast<std::int32_t>(info.dtype),
+          .file = number};
 }
 
 void check_tensor(const safetensors_tensor* tensor) {
   check_pointer(tensor, 1, "tensor");
-  if (safetensors_dtype_name(tensor->dtype) == nullptr) {
-    fail(ErrorCode::kUnsupportedDtype, "no dtype has number " + std::to_string(tensor->dtype));
-  }
+  (void)safetensors::c::dtype_of(tensor->dtype);
 }
 
 /// Returns the header's entry that the tensor was made from; nullptr if the struct was changed
 /// since, other than its name and data. Follows none of the struct's pointers.
-const TensorInfo* find_entry(const safetensors_file& file, const safetensors_tensor& tensor) {
-  const std::span<const TensorInfo> all = file.header().tensors();
+const TensorInfo* find_entry(const Header& header, const safetensors_tensor& tensor) {
+  const std::span<const TensorInfo> all = header.tensors();
   const std::uint64_t end = tensor.begin + tensor.nbytes;  // within the file: checked by callers
   // Any number of empty tensors may have the same begin and end. The header keeps those in the
   // order in which it stores their shapes.
@@ -89,54 +84,112 @@ const TensorInfo* find_entry(const safetensors_file& file, const safetensors_ten
 
 }  // namespace
 
-safetensors_file::safetensors_file(safetensors::SafeOpen open)
+safetensors_file::safetensors_file(SafeOpen open)
     : open_(std::move(open)),
-      header_(&open_->header()),
-      header_nbytes_(open_->header_nbytes()),
-      data_nbytes_(data_nbytes_of(*header_)) {
-  const auto mapping = open_->mapping();
-  const std::span<const std::byte> memory = mapping ? mapping->bytes() : open_->source()->memory();
-  if (!memory.empty()) data_ = memory.last(static_cast<std::size_t>(data_nbytes_));
+      data_(data_in_memory(*open_)),
+      paths_{safetensors::c::utf8_of(open_->path())} {}
+
+safetensors_file::safetensors_file(safetensors::Model model) : model_(std::move(model)) {
+  paths_.reserve(model_->file_count());
+  for (std::size_t i = 0; i < model_->file_count(); ++i) {
+    paths_.push_back(safetensors::c::utf8_of(model_->found().path(i)));
+  }
 }
 
-safetensors_file::safetensors_file(safetensors::Header header, std::uint64_t header_nbytes)
-    : own_header_(std::move(header)),
-      header_(&*own_header_),
-      header_nbytes_(header_nbytes),
-      data_nbytes_(data_nbytes_of(*header_)) {}
+safetensors_file::safetensors_file(Header header, std::uint64_t header_nbytes)
+    : own_header_(std::move(header)), header_nbytes_(header_nbytes) {}
 
-void safetensors_file::check_range(std::uint64_t begin, std::uint64_t end) const {
-  if (begin > end || end > data_nbytes_) {
+std::uint32_t safetensors_file::file_count() const noexcept {
+  return model_ ? static_cast<std::uint32_t>(model_->file_count()) : 1;
+}
+
+const SafeOpen& safetensors_file::file(std::uint32_t number) const {
+  if (model_) return model_->file(number);
+  if (open_) return *open_;
+  fail(ErrorCode::kInvalidArgument, "a header that was opened alone has neither bytes nor text");
+}
+
+const Header& safetensors_file::header(std::uint32_t number) const {
+  return own_header_ ? *own_header_ : file(number).header();
+}
+
+std::uint64_t safetensors_file::header_nbytes(std::uint32_t number) const {
+  return own_header_ ? header_nbytes_ : file(number).header_nbytes();
+}
+
+std::size_t safetensors_file::size() const noexcept {
+  if (model_) return model_->size();
+  return open_ ? open_->header().size() : own_header_->size();
+}
+
+ModelTensor safetensors_file::tensor(std::size_t index) const {
+  if (model_) return model_->tensor(index);
+  return {&header(0).tensors()[index], 0};
+}
+
+ModelTensor safetensors_file::at(std::string_view name) const {
+  if (model_) return model_->at(name);
+  // The error of an open file names it.
+  return {open_ ? &open_->at(name) : &own_header_->at(name), 0};
+}
+
+void safetensors_file::check_range(std::uint32_t number, std::uint64_t begin,
+                                   std::uint64_t end) const {
+  if (number >= file_count() || begin > end || end > data_nbytes_of(header(number))) {
     fail(ErrorCode::kInvalidArgument, "the tensor does not belong to this file");
   }
 }
 
-std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
+std::span<const std::byte> safetensors_file::in_memory(std::uint32_t number, std::uint64_t begin,
                                                        std::uint64_t end) const {
-  check_range(begin, end);
-  if (data_.data() == nullptr) return {};
-  return data_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  const std::span<const std::byte> data = model_ ? data_in_memory(model_->file(number)) : data_;
+  if (data.data() == nullptr) return {};
+  return data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
-const safetensors::SafeOpen& safetensors_file::readable() const {
-  if (!open_)
-    fail(ErrorCode::kInvalidArgument, "a header that was opened alone has no tensor bytes to read");
-  return *open_;
+void safetensors_file::read(std::span<const safetensors::ModelRead> reads,
+                            const safetensors::Interrupt& interrupt) const {
+  if (model_) {
+    model_->read(reads, interrupt);
+    return;
+  }
+  const SafeOpen& from = file(0);
+  std::vector<safetensors::TensorRead> all;
+  all.reserve(reads.size());
+  for (const safetensors::ModelRead& each : reads) {
+    all.push_back({each.tensor.info, each.to, each.runs});
+  }
+  from.read(all, interrupt);
+}
+
+void safetensors::c::check_index(std::size_t index, std::size_t count) {
+  if (index < count) return;
+  fail(ErrorCode::kIndexOutOfBounds, "index " + std::to_string(index) +
+                                         " is out of range: the count is " + std::to_string(count));
+}
+
+Dtype safetensors::c::dtype_of(std::int32_t number) {
+  if (safetensors_dtype_name(number) == nullptr) {
+    fail(ErrorCode::kUnsupportedDtype, "no dtype has number " + std::to_string(number));
+  }
+  return static_cast<Dtype>(number);
 }
 
 TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
                                     const safetensors_tensor* tensor) {
   check_tensor(tensor);
   if (tensor->begin == safetensors::c::kScattered) {
-    fail(ErrorCode::kInvalidArgument,
-         "the bytes of this part are not contiguous: safetensors_read_slice copies them");
+    fail(
+        ErrorCode::kInvalidArgument,
+        "the bytes of this part are not contiguous: safetensors_read takes the tensor and indices");
   }
   // A sum that wraps is less than begin, which check_range refuses.
   const std::uint64_t end = tensor->begin + tensor->nbytes;
-  file.check_range(tensor->begin, end);
+  file.check_range(tensor->file, tensor->begin, end);
+  const Header& header = file.header(tensor->file);
   TensorInfo info{.name = {}, .shape = {}, .begin = tensor->begin, .end = end};
-  const std::span<const TensorInfo> all = file.header().tensors();
-  const TensorInfo* entry = find_entry(file, *tensor);
+  const std::span<const TensorInfo> all = header.tensors();
+  const TensorInfo* entry = find_entry(header, *tensor);
   if (entry == nullptr && tensor->nbytes != 0) {
     entry = &*std::ranges::partition_point(
         all, [&](const TensorInfo& each) { return each.end <= tensor->begin; });
@@ -151,7 +204,7 @@ TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
 const TensorInfo& safetensors::c::entry_of(const safetensors_file& file,
                                            const safetensors_tensor* tensor) {
   const TensorInfo bytes = bytes_of(file, tensor);
-  if (const TensorInfo* const entry = find_entry(file, *tensor)) return *entry;
+  if (const TensorInfo* const entry = find_entry(file.header(tensor->file), *tensor)) return *entry;
   fail(ErrorCode::kInvalidTensorInfo,
        "a whole tensor is required, as safetensors_find returns it: this is a part of tensor `" +
            std::string(bytes.name) + "`, or was changed");
@@ -167,81 +220,49 @@ TensorInfo safetensors::c::info_of(const safetensors_tensor* tensor) {
           .dtype = static_cast<Dtype>(tensor->dtype)};
 }
 
-std::int32_t safetensors_open(const char* path, std::int32_t backend, safetensors_file** file,
-                              safetensors_error* error) {
+std::uint32_t safetensors_file_count(const safetensors_file* file) {
+  return file == nullptr ? 0 : file->file_count();
+}
+
+const char* safetensors_file_path(const safetensors_file* file, std::uint32_t number,
+                                  std::size_t* size) {
+  const std::string* const path = file == nullptr ? nullptr : file->path(number);
+  if (path == nullptr) return nullptr;
+  if (size != nullptr) *size = path->size();
+  return path->c_str();
+}
+
+std::int32_t safetensors_file_at(const safetensors_file* file, std::uint32_t number,
+                                 safetensors_file_info* info, safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
-    *file = new safetensors_file(
-        safetensors::SafeOpen(safetensors::c::path_of(path, "path"), options_of(backend)));
+    check_pointer(info, 1, "info");
+    check_index(number, file->file_count());
+    const std::uint64_t nbytes = file->header_nbytes(number);
+    *info = {.header_nbytes = nbytes,
+             .data_offset = safetensors::kLengthSize + nbytes,
+             .metadata_count = file->header(number).metadata().size()};
   });
 }
 
-std::int32_t safetensors_open_descriptor(int descriptor, const char* label, std::int32_t backend,
-                                         safetensors_file** file, safetensors_error* error) {
-  return guarded(error, [&] {
-    check_pointer(file, 1, "file");
-    *file = new safetensors_file(safetensors::SafeOpen(
-        descriptor, safetensors::c::path_of(label, "label"), options_of(backend)));
-  });
-}
-
-std::int32_t safetensors_open_memory(const void* bytes, std::size_t nbytes, safetensors_file** file,
-                                     safetensors_error* error) {
-  return guarded(error, [&] {
-    check_pointer(file, 1, "file");
-    *file = new safetensors_file(safetensors::SafeOpen(
-        std::make_shared<const safetensors::MemorySource>(bytes_at(bytes, nbytes, "bytes"))));
-  });
-}
-
-std::int32_t safetensors_header_length(const void* start, std::size_t nbytes,
-                                       std::uint64_t file_nbytes, std::uint64_t* length,
-                                       safetensors_error* error) {
-  return guarded(error, [&] {
-    check_pointer(length, 1, "length");
-    *length = safetensors::header_length(bytes_at(start, nbytes, "start"), file_nbytes);
-  });
-}
-
-std::int32_t safetensors_open_header(const void* json, std::size_t nbytes,
-                                     std::uint64_t data_nbytes, safetensors_file** file,
-                                     safetensors_error* error) {
-  return guarded(error, [&] {
-    check_pointer(file, 1, "file");
-    Header header = Header::parse(bytes_at(json, nbytes, "json"), data_nbytes);
-    *file = new safetensors_file(std::move(header), nbytes);
-  });
-}
-
-// NOLINTNEXTLINE(misc-const-correctness): frees it
-void safetensors_close(safetensors_file* file) { delete file; }
-
-std::uint64_t safetensors_header_nbytes(const safetensors_file* file) {
-  return file == nullptr ? 0 : file->header_nbytes();
-}
-
-std::uint64_t safetensors_data_offset(const safetensors_file* file) {
-  return file == nullptr ? 0 : safetensors::kLengthSize + file->header_nbytes();
-}
-
-std::int32_t safetensors_header_json(const safetensors_file* file, char* to, std::size_t room,
-                                     safetensors_error* error) {
+std::int32_t safetensors_header_json(const safetensors_file* file, std::uint32_t number, char* to,
+                                     std::size_t room, safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     check_pointer(to, room, "to");
-    if (room != file->header_nbytes()) {
-      fail(ErrorCode::kInvalidArgument, "the header has " + std::to_string(file->header_nbytes()) +
+    check_index(number, file->file_count());
+    const std::uint64_t nbytes = file->header_nbytes(number);
+    if (room != nbytes) {
+      fail(ErrorCode::kInvalidArgument, "the header has " + std::to_string(nbytes) +
                                             " bytes, the destination " + std::to_string(room));
     }
-    if (!file->open_file())
-      fail(ErrorCode::kInvalidArgument, "a header that was opened alone keeps no JSON");
-    const std::string json = file->open_file()->header_json();
-    std::memcpy(to, json.data(), room);
+    const std::string json = file->file(number).header_json();
+    std::memcpy(to, json.data(), json.size());
   });
 }
 
 std::size_t safetensors_count(const safetensors_file* file) {
-  return file == nullptr ? 0 : file->header().size();
+  return file == nullptr ? 0 : file->size();
 }
 
 std::int32_t safetensors_at(const safetensors_file* file, std::size_t index,
@@ -249,9 +270,8 @@ std::int32_t safetensors_at(const safetensors_file* file, std::size_t index,
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     check_pointer(tensor, 1, "tensor");
-    const std::span<const TensorInfo> all = file->header().tensors();
-    if (index >= all.size()) fail_index(index, all.size());
-    *tensor = tensor_of(*file, all[index]);
+    check_index(index, file->size());
+    *tensor = tensor_of(*file, file->tensor(index));
   });
 }
 
@@ -260,24 +280,19 @@ std::int32_t safetensors_find(const safetensors_file* file, const char* name, st
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     check_pointer(tensor, 1, "tensor");
-    const std::string_view text = text_of(name, name_size, "name");
-    // The error of an open file names it.
-    *tensor =
-        tensor_of(*file, file->open_file() ? file->open_file()->at(text) : file->header().at(text));
+    *tensor = tensor_of(*file, file->at(text_of(name, name_size, "name")));
   });
 }
 
-std::size_t safetensors_metadata_count(const safetensors_file* file) {
-  return file == nullptr ? 0 : file->header().metadata().size();
-}
-
-std::int32_t safetensors_metadata_at(const safetensors_file* file, std::size_t index,
-                                     safetensors_item* item, safetensors_error* error) {
+std::int32_t safetensors_metadata_at(const safetensors_file* file, std::uint32_t number,
+                                     std::size_t index, safetensors_item* item,
+                                     safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     check_pointer(item, 1, "item");
-    const std::span<const Header::MetadataItem> all = file->header().metadata();
-    if (index >= all.size()) fail_index(index, all.size());
+    check_index(number, file->file_count());
+    const std::span<const Header::MetadataItem> all = file->header(number).metadata();
+    check_index(index, all.size());
     const auto& [key, value] = all[index];
     *item = {.key = key.data(),
              .key_size = key.size(),
@@ -286,53 +301,17 @@ std::int32_t safetensors_metadata_at(const safetensors_file* file, std::size_t i
   });
 }
 
-const char* safetensors_metadata_find(const safetensors_file* file, const char* key) {
-  if (file == nullptr || key == nullptr) return nullptr;
-  const auto value = file->header().find_metadata(key);
-  return value ? value->data() : nullptr;
-}
-
-const char* safetensors_metadata_value(const safetensors_file* file, const char* key,
-                                       std::size_t key_size, std::size_t* value_size) {
+const char* safetensors_metadata_value(const safetensors_file* file, std::uint32_t number,
+                                       const char* key, std::size_t key_size,
+                                       std::size_t* value_size) {
   const char* found = nullptr;
   (void)guarded(nullptr, [&] {
     check_pointer(file, 1, "file");
-    const auto value = file->header().find_metadata(text_of(key, key_size, "key"));
+    check_index(number, file->file_count());
+    const auto value = file->header(number).find_metadata(text_of(key, key_size, "key"));
     if (!value) return;
     if (value_size != nullptr) *value_size = value->size();
     found = value->data();
   });
   return found;
-}
-
-std::int32_t safetensors_read(const safetensors_file* file, const safetensors_tensor* tensor,
-                              void* to, std::size_t room, safetensors_error* error) {
-  return guarded(error, [&] {
-    check_pointer(file, 1, "file");
-    const TensorInfo info = safetensors::c::bytes_of(*file, tensor);
-    check_pointer(to, room, "to");
-    safetensors::detail::check_size(info, tensor->nbytes, room, &file->readable().path());
-    file->readable().read(info, {static_cast<std::byte*>(to), room});
-  });
-}
-
-std::int32_t safetensors_read_many(const safetensors_file* file, const safetensors_tensor* tensors,
-                                   void* const* to, std::size_t count, safetensors_error* error) {
-  return guarded(error, [&] {
-    check_pointer(file, 1, "file");
-    check_pointer(tensors, count, "tensors");
-    check_pointer(to, count, "to");
-    std::vector<TensorInfo> infos;
-    std::vector<safetensors::TensorRead> reads;
-    infos.reserve(count);
-    reads.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      infos.push_back(safetensors::c::bytes_of(*file, &tensors[i]));
-      check_pointer(to[i], tensors[i].nbytes, "an address in `to`");
-      reads.push_back(
-          {&infos.back(),
-           {static_cast<std::byte*>(to[i]), static_cast<std::size_t>(tensors[i].nbytes)}});
-    }
-    if (count != 0) file->readable().read(reads);
-  });
 }

@@ -14,27 +14,44 @@
 
 namespace safetensors::c {
 
+/// What a callback of the program ended the call with. The core passes it on, as it does with any
+/// exception that is not its own.
+struct Stopped {
+  std::int32_t value;
+};
+
+/// What an error says, beside its code.
+struct Report {
+  std::string_view text{};
+  std::string_view path{};
+  std::string_view subject{};
+  int os_error = 0;
+  std::int32_t detail = 0;
+};
+
 /// Fills in `error`, unless it is NULL, and returns the code.
-std::int32_t report(safetensors_error* error, std::int32_t code, int os_error,
-                    std::string_view text) noexcept;
+std::int32_t report(safetensors_error* error, std::int32_t code, const Report& what = {}) noexcept;
+std::int32_t report(safetensors_error* error, const Error& thrown) noexcept;
+std::int32_t report(safetensors_error* error, const Stopped& thrown) noexcept;
 
 /// Runs `work`. Returns SAFETENSORS_OK, or the code of the exception that it threw.
 template <typename Work>
 std::int32_t guarded(safetensors_error* error, const Work& work) noexcept {
   try {
     work();
-    return report(error, SAFETENSORS_OK, 0, "");
+    return report(error, SAFETENSORS_OK);
   } catch (const Error& thrown) {
-    return report(error, static_cast<std::int32_t>(thrown.code()), thrown.os_error(),
-                  thrown.what());
+    return report(error, thrown);
+  } catch (const Stopped& thrown) {
+    return report(error, thrown);
   } catch (const std::bad_alloc&) {
-    return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
+    return report(error, SAFETENSORS_OUT_OF_MEMORY, {.text = "out of memory"});
   } catch (const std::length_error&) {  // a container with more elements than memory can hold
-    return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
+    return report(error, SAFETENSORS_OUT_OF_MEMORY, {.text = "out of memory"});
   } catch (const std::exception& thrown) {
-    return report(error, SAFETENSORS_INTERNAL, 0, thrown.what());
+    return report(error, SAFETENSORS_INTERNAL, {.text = thrown.what()});
   } catch (...) {
-    return report(error, SAFETENSORS_INTERNAL, 0, "an exception of unknown type");
+    return report(error, SAFETENSORS_INTERNAL, {.text = "an exception of unknown type"});
   }
 }
 
@@ -46,7 +63,7 @@ void check_pointer(const T* pointer, std::uint64_t count, const char* what) {
   }
 }
 
-/// Returns a string argument. Does not read from `text` if `size` is 0: the pointer of an empty
+/// Returns a text argument. Does not read from `text` if `size` is 0: the pointer of an empty
 /// string of another language need not point to memory.
 /// Throws: Error kInvalidArgument (NULL, or a size that no string has).
 inline std::string_view text_of(const char* text, std::size_t size, const char* what) {

@@ -1,16 +1,34 @@
-// Metadata arguments of the C interface.
+// The options of functions that write.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "c/guard.hpp"
+#include "c/options.hpp"
 #include "safetensors/layout.hpp"
 #include "safetensors/safetensors.h"
 
 namespace safetensors::c {
+
+/// Returns the options of a function that has these flags.
+/// Throws: Error kInvalidArgument.
+inline safetensors_save_options save_options_of(const safetensors_save_options* given,
+                                                std::uint32_t flags) {
+  const safetensors_save_options options = options_of(given, "options");
+  check_flags(options.flags, flags);
+  check_reserved(options.reserved);
+  return options;
+}
+
+/// Throws: Error kInvalidArgument if a function that cannot be watched is given a watch.
+inline void refuse_watch(const safetensors_save_options& options) {
+  if (options.watch == nullptr) return;
+  fail(ErrorCode::kInvalidArgument, "only safetensors_save takes a watch");
+}
 
 /// Returns the metadata of a file to be written; nothing if `items` is NULL.
 /// Throws: Error kInvalidArgument (NULL) or kDuplicateName.

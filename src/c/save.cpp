@@ -2,6 +2,7 @@
 #include "safetensors/save.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "c/file.hpp"
 #include "c/guard.hpp"
 #include "c/items.hpp"
+#include "c/options.hpp"
 #include "c/path.hpp"
 
 using safetensors::ErrorCode;
@@ -23,12 +25,14 @@ using safetensors::c::guarded;
 
 namespace {
 
+constexpr std::uint32_t kSaveFlags = SAFETENSORS_FSYNC | SAFETENSORS_SUMS;
+
 /// What is to be written, in the library's types.
 class Content {
  public:
-  Content(const safetensors_tensor* tensors, std::size_t count, const safetensors_item* metadata,
-          std::size_t metadata_count)
-      : metadata_(safetensors::c::metadata_of(metadata, metadata_count)) {
+  Content(const safetensors_tensor* tensors, std::size_t count,
+          const safetensors_save_options& options)
+      : metadata_(safetensors::c::metadata_of(options.metadata, options.metadata_count)) {
     check_pointer(tensors, count, "tensors");
     tensors_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -53,29 +57,31 @@ class Content {
 
 }  // namespace
 
-std::int32_t safetensors_save(const char* path, const safetensors_tensor* tensors,
-                              std::size_t count, const safetensors_item* metadata,
-                              std::size_t metadata_count, std::uint32_t flags,
-                              safetensors_error* error) {
+std::int32_t safetensors_save(const char* path, std::size_t path_size,
+                              const safetensors_tensor* tensors, std::size_t count,
+                              const safetensors_save_options* options, safetensors_error* error) {
   return guarded(error, [&] {
-    if ((flags & ~std::uint32_t{SAFETENSORS_FSYNC}) != 0) {
-      fail(ErrorCode::kInvalidArgument, "unknown flags: " + std::to_string(flags));
-    }
-    const Content content(tensors, count, metadata, metadata_count);
-    safetensors::SaveOptions options;
-    options.fsync = (flags & SAFETENSORS_FSYNC) != 0;
-    safetensors::save_file(content.tensors(), safetensors::c::path_of(path, "path"),
-                           content.metadata(), options);
+    const auto given = safetensors::c::save_options_of(options, kSaveFlags);
+    const safetensors::c::Watch watch(given.watch);
+    const Content content(tensors, count, given);
+    safetensors::save_file(content.tensors(), safetensors::c::path_of(path, path_size),
+                           content.metadata(),
+                           {.fsync = (given.flags & SAFETENSORS_FSYNC) != 0,
+                            .sums = (given.flags & SAFETENSORS_SUMS) != 0,
+                            .interrupt = watch.interrupt(),
+                            .progress = watch.progress()});
   });
 }
 
 std::int32_t safetensors_serialize(const safetensors_tensor* tensors, std::size_t count,
-                                   const safetensors_item* metadata, std::size_t metadata_count,
-                                   void* to, std::size_t room, std::uint64_t* nbytes,
+                                   const safetensors_save_options* options, void* to,
+                                   std::size_t room, std::uint64_t* nbytes,
                                    safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(nbytes, 1, "nbytes");
-    const Content content(tensors, count, metadata, metadata_count);
+    const auto given = safetensors::c::save_options_of(options, 0);
+    safetensors::c::refuse_watch(given);
+    const Content content(tensors, count, given);
     const safetensors::LayoutPlan plan =
         safetensors::plan_layout(content.tensors(), content.metadata());
     *nbytes = plan.total_nbytes;

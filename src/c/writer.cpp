@@ -18,6 +18,7 @@
 #include "c/file.hpp"
 #include "c/guard.hpp"
 #include "c/items.hpp"
+#include "c/options.hpp"
 #include "c/path.hpp"
 
 using safetensors::ByteSink;
@@ -68,37 +69,41 @@ struct safetensors_writer {
 
 namespace {
 
-/// A sink of the caller.
+/// A sink of the caller, which is released with it.
 class CallerSink final : public ByteSink {
  public:
-  explicit CallerSink(const safetensors_sink& sink) : sink_(sink) {}
+  explicit CallerSink(const safetensors_sink& sink) noexcept : sink_(sink) {}
+  CallerSink(const CallerSink&) = delete;
+  CallerSink& operator=(const CallerSink&) = delete;
+  ~CallerSink() override {
+    if (sink_.release != nullptr) sink_.release(sink_.context);
+  }
+
   [[nodiscard]] bool seeks() const noexcept override { return sink_.seeks != 0; }
   [[nodiscard]] std::size_t write_at(std::uint64_t offset,
                                      std::span<const std::byte> bytes) override {
-    const std::int32_t os_error = sink_.write(sink_.context, offset, bytes.data(), bytes.size());
-    if (os_error != 0) {
-      fail(ErrorCode::kIo, "the sink failed with error " + std::to_string(os_error),
-           {.os_error = os_error});
-    }
+    check(sink_.write(sink_.context, offset, bytes.data(), bytes.size()));
     return bytes.size();
   }
-  void commit(std::uint64_t, bool) override {}
+  void commit(std::uint64_t nbytes, bool) override {
+    if (sink_.commit != nullptr) check(sink_.commit(sink_.context, nbytes));
+  }
 
  private:
+  static void check(std::int32_t os_error) {
+    if (os_error == 0) return;
+    fail(ErrorCode::kIo, "the sink failed with error " + std::to_string(os_error),
+         {.os_error = os_error});
+  }
+
   safetensors_sink sink_;
 };
-
-void check_flags(std::uint32_t flags, std::uint32_t known) {
-  if ((flags & ~known) != 0) {
-    fail(ErrorCode::kInvalidArgument, "unknown flags: " + std::to_string(flags));
-  }
-}
 
 /// Plans the file, makes its sink and begins to write.
 template <typename MakeSink>
 safetensors_writer* create(const safetensors_tensor* tensors, std::size_t count,
-                           const safetensors_item* metadata, std::size_t metadata_count,
-                           std::uint32_t flags, const MakeSink& make_sink) {
+                           const safetensors_save_options& options, const MakeSink& make_sink) {
+  safetensors::c::refuse_watch(options);
   check_pointer(tensors, count, "tensors");
   std::vector<TensorSpec> specs;
   specs.reserve(count);
@@ -106,67 +111,61 @@ safetensors_writer* create(const safetensors_tensor* tensors, std::size_t count,
     const TensorInfo info = safetensors::c::info_of(&tensors[i]);
     specs.push_back({info.name, info.shape, info.dtype});
   }
-  const auto items = safetensors::c::metadata_of(metadata, metadata_count);
-  const LayoutPlan plan =
-      safetensors::plan_file(specs, items ? &*items : nullptr,
-                             (flags & SAFETENSORS_BLOCKS) != 0 ? safetensors::Layout::kBlocks
-                                                               : safetensors::Layout::kCanonical);
-  return new safetensors_writer(make_sink(), specs, plan, (flags & SAFETENSORS_FSYNC) != 0);
+  const auto items = safetensors::c::metadata_of(options.metadata, options.metadata_count);
+  const LayoutPlan plan = safetensors::plan_file(specs, items ? &*items : nullptr,
+                                                 (options.flags & SAFETENSORS_BLOCKS) != 0
+                                                     ? safetensors::Layout::kBlocks
+                                                     : safetensors::Layout::kCanonical);
+  return new safetensors_writer(make_sink(), specs, plan, (options.flags & SAFETENSORS_FSYNC) != 0);
 }
 
-std::span<const std::byte> given(const void* bytes, std::size_t nbytes) {
+std::span<const std::byte> given(const void* bytes, std::uint64_t nbytes) {
   check_pointer(bytes, nbytes, "bytes");
-  return {static_cast<const std::byte*>(bytes), nbytes};
+  return {static_cast<const std::byte*>(bytes), static_cast<std::size_t>(nbytes)};
 }
 
 }  // namespace
 
-std::int32_t safetensors_writer_create(const char* path, const safetensors_tensor* tensors,
-                                       std::size_t count, const safetensors_item* metadata,
-                                       std::size_t metadata_count, std::uint32_t flags,
+std::int32_t safetensors_writer_create(const char* path, std::size_t path_size,
+                                       const safetensors_tensor* tensors, std::size_t count,
+                                       const safetensors_save_options* options,
                                        safetensors_writer** writer, safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(writer, 1, "writer");
-    check_flags(flags, SAFETENSORS_FSYNC | SAFETENSORS_BLOCKS);
-    const std::filesystem::path target = safetensors::c::path_of(path, "path");
-    *writer = create(tensors, count, metadata, metadata_count, flags,
-                     [&] { return safetensors::make_file_sink(target); });
+    const auto given =
+        safetensors::c::save_options_of(options, SAFETENSORS_FSYNC | SAFETENSORS_BLOCKS);
+    const std::filesystem::path target = safetensors::c::path_of(path, path_size);
+    *writer = create(tensors, count, given, [&] { return safetensors::make_file_sink(target); });
   });
 }
 
 std::int32_t safetensors_writer_create_sink(const safetensors_sink* sink,
                                             const safetensors_tensor* tensors, std::size_t count,
-                                            const safetensors_item* metadata,
-                                            std::size_t metadata_count, std::uint32_t flags,
+                                            const safetensors_save_options* options,
                                             safetensors_writer** writer, safetensors_error* error) {
   return guarded(error, [&] {
-    check_pointer(writer, 1, "writer");
     check_pointer(sink, 1, "sink");
-    if (sink->write == nullptr) fail(ErrorCode::kInvalidArgument, "write is NULL");
-    check_flags(flags, SAFETENSORS_BLOCKS);
-    *writer = create(tensors, count, metadata, metadata_count, flags,
-                     [&] { return std::make_unique<CallerSink>(*sink); });
+    const safetensors_sink copy = safetensors::c::options_of(sink, "sink");
+    if (copy.write == nullptr) fail(ErrorCode::kInvalidArgument, "write is NULL");
+    auto owned = std::make_unique<CallerSink>(copy);
+    safetensors::c::check_reserved(copy.reserved);
+    check_pointer(writer, 1, "writer");
+    const auto given = safetensors::c::save_options_of(options, SAFETENSORS_BLOCKS);
+    *writer = create(tensors, count, given, [&] { return std::move(owned); });
   });
 }
 
 std::int32_t safetensors_writer_write(safetensors_writer* writer, const char* name,
-                                      std::size_t name_size, const void* bytes, std::size_t nbytes,
-                                      safetensors_error* error) {
+                                      std::size_t name_size, std::uint64_t begin, const void* bytes,
+                                      std::uint64_t nbytes, safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(writer, 1, "writer");
     const auto& entry = writer->at(text_of(name, name_size, "name"));
-    writer->file().write(entry.index, given(bytes, nbytes));
-  });
-}
-
-std::int32_t safetensors_writer_write_at(safetensors_writer* writer, const char* name,
-                                         std::size_t name_size, std::uint64_t begin,
-                                         const void* bytes, std::size_t nbytes,
-                                         safetensors_error* error) {
-  return guarded(error, [&] {
-    check_pointer(writer, 1, "writer");
-    const auto& entry = writer->at(text_of(name, name_size, "name"));
-    writer->file().write_at(entry.index, begin, given(bytes, nbytes));
+    if (begin == 0 && nbytes == entry.nbytes) {  // also of a tensor without bytes
+      writer->file().write(entry.index, given(bytes, nbytes));
+    } else {
+      writer->file().write_at(entry.index, begin, given(bytes, nbytes));
+    }
   });
 }
 
@@ -179,7 +178,7 @@ std::int32_t safetensors_writer_copy(safetensors_writer* writer, const char* nam
     const std::string_view text = text_of(name, name_size, "name");
     const auto& entry = writer->at(text);
     const TensorInfo info = safetensors::c::bytes_of(*file, tensor);
-    const safetensors::SafeOpen& from = file->readable();
+    const safetensors::SafeOpen& from = file->file(tensor->file);
     // An empty part is the same in every dtype.
     if (info.nbytes() != entry.nbytes || (entry.nbytes != 0 && info.dtype != entry.dtype)) {
       fail(ErrorCode::kInvalidTensorInfo,

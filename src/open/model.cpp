@@ -221,20 +221,15 @@ void Model::read(std::span<const ModelRead> reads, const Interrupt& interrupt) c
   for (const ModelRead& each : reads) sorted.push_back(&each);
   const auto file_of = [](const ModelRead* read) { return read->tensor.file; };
   std::ranges::stable_sort(sorted, {}, file_of);
-  std::vector<TensorRead> whole;
+  std::vector<TensorRead> together;
   for (std::size_t i = 0; i < sorted.size();) {
     const std::size_t number = file_of(sorted[i]);
     const SafeOpen& from = file(number);
-    whole.clear();
+    together.clear();
     for (; i < sorted.size() && file_of(sorted[i]) == number; ++i) {
-      const ModelRead& each = *sorted[i];
-      if (each.runs.empty()) {
-        whole.push_back({each.tensor.info, each.to});
-      } else {
-        from.read(*each.tensor.info, each.runs, each.to, interrupt);
-      }
+      together.push_back({sorted[i]->tensor.info, sorted[i]->to, sorted[i]->runs});
     }
-    if (!whole.empty()) from.read(whole, interrupt);
+    from.read(together, interrupt);
   }
 }
 

@@ -323,7 +323,11 @@ void SafeOpen::read(const TensorInfo& info, std::span<std::byte> to,
 }
 
 void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrupt) const {
+  std::vector<const TensorRead*> whole;
+  whole.reserve(reads.size());
   for (const TensorRead& each : reads) {
+    if (!each.runs.empty()) continue;
+    whole.push_back(&each);
     if (each.to.size() != each.info->nbytes()) {
       fail(ErrorCode::kInvalidArgument,
            "tensor `" + std::string(each.info->name) + "` has " +
@@ -336,20 +340,23 @@ void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrup
     // Files are truncated at their end, so checking the last of the tensors checks them all.
     const TensorInfo* furthest = nullptr;
     std::vector<CopyPiece> pieces;
-    pieces.reserve(reads.size());
-    for (const TensorRead& each : reads) {
-      pieces.push_back({each.to.data(), file_->in_memory(*each.info).data(), each.to.size()});
-      if (furthest == nullptr || each.info->end > furthest->end) furthest = each.info;
+    pieces.reserve(whole.size());
+    for (const TensorRead* const each : whole) {
+      pieces.push_back({each->to.data(), file_->in_memory(*each->info).data(), each->to.size()});
+      if (furthest == nullptr || each->info->end > furthest->end) furthest = each->info;
     }
     if (furthest != nullptr) file_->check_length(*furthest, furthest->nbytes());
     copy_all(pieces, interrupt);
   } else {
     std::vector<ReadPiece> pieces;
-    pieces.reserve(reads.size());
-    for (const TensorRead& each : reads) {
-      pieces.push_back({file_->position(*each.info), each.to});
+    pieces.reserve(whole.size());
+    for (const TensorRead* const each : whole) {
+      pieces.push_back({file_->position(*each->info), each->to});
     }
     read_all(file_->source(), pieces, interrupt);
+  }
+  for (const TensorRead& each : reads) {
+    if (!each.runs.empty()) read(*each.info, each.runs, each.to, interrupt);
   }
 }
 

@@ -40,7 +40,7 @@ TEST_CASE("C: the hostile table gives the codes that C++ gives") {
       safetensors_file* file = nullptr;
       const std::int32_t code =
           way == 0 ? safetensors_open_memory(exact.span().data(), bytes.size(), &file, &error)
-                   : safetensors_open(path.c_str(), way - 1, &file, &error);
+                   : test::open_code(path, way - 1, &file, &error);
       CHECK(test::named(code) == hostile.expect);
       CHECK(error.code == code);
       CHECK((error.text[0] == '\0') == (code == SAFETENSORS_OK));
@@ -61,7 +61,6 @@ TEST_CASE("C: every way to read a tensor gives the bytes that C++ gives") {
     REQUIRE(safetensors_count(file.get()) == tensors.size());
     std::vector<safetensors_tensor> all;
     std::vector<std::vector<std::byte>> memory;
-    std::vector<void*> places;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       safetensors_tensor tensor{};
       REQUIRE(safetensors_at(file.get(), i, &tensor, nullptr) == SAFETENSORS_OK);
@@ -75,13 +74,17 @@ TEST_CASE("C: every way to read a tensor gives the bytes that C++ gives") {
             std::span(static_cast<const std::byte*>(tensor.data), tensor.nbytes), own->bytes));
       }
       std::vector<std::byte> copy(tensor.nbytes);
-      CHECK(safetensors_read(file.get(), &tensor, copy.data(), copy.size(), nullptr) == 0);
+      CHECK(test::read(file.get(), tensor, copy.data(), copy.size()) == 0);
       CHECK(copy == own->bytes);
       all.push_back(tensor);
       memory.emplace_back(tensor.nbytes);
-      places.push_back(memory.back().data());
     }
-    CHECK(safetensors_read_many(file.get(), all.data(), places.data(), all.size(), nullptr) == 0);
+    std::vector<safetensors_request> requests;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      requests.push_back(
+          {&all[i], nullptr, 0, memory[i].data(), memory[i].size(), SAFETENSORS_AS_STORED, 0});
+    }
+    CHECK(safetensors_read(file.get(), requests.data(), requests.size(), nullptr, nullptr) == 0);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto own =
           std::ranges::find(tensors, wanted.header().tensors()[i].name, &OwnTensor::name);
@@ -103,7 +106,7 @@ TEST_CASE("C: empty tensors of one place are told apart, however many there are"
   const test::File file = test::open_memory(bytes);
   for (int i = 0; i < kCount; ++i) {
     const safetensors_tensor tensor = test::find(file, "z" + std::to_string(i));
-    CHECK(safetensors_read(file.get(), &tensor, nullptr, 0, nullptr) == SAFETENSORS_OK);
+    CHECK(test::read(file.get(), tensor, nullptr, 0) == SAFETENSORS_OK);
   }
   const safetensors_tensor b = test::find(file, "b");
   CHECK(static_cast<const char*>(b.data)[0] == 'y');
@@ -124,10 +127,9 @@ TEST_CASE("C: a header is parsed without its length field") {
   CHECK(tensor.begin == 0);
   CHECK(tensor.data == nullptr);
   float values[4];
-  CHECK(test::named(safetensors_read(file.get(), &tensor, values, sizeof values, nullptr)) ==
-        "kInvalidArgument");
-  CHECK(test::named(safetensors_read_slice(file.get(), &tensor, nullptr, 0, values, sizeof values,
-                                           nullptr)) == "kInvalidArgument");
+  CHECK(test::named(test::read(file.get(), tensor, values, sizeof values)) == "kInvalidArgument");
+  CHECK(test::named(test::read(file.get(), tensor, values, sizeof values, nullptr,
+                               {{SAFETENSORS_ALL, 0, 0, 0, 0}})) == "kInvalidArgument");
   CHECK(test::named(safetensors_open_header(whole.data() + 8, length, 15, &opened, nullptr)) ==
         "kIncompleteData");
 }
@@ -140,11 +142,11 @@ TEST_CASE("C: the begin of the data and the header's JSON are returned") {
   const std::string json = bytes.substr(8, bytes.size() - 8 - 16);
   for (int way = 0; way < 3; ++way) {
     const test::File file = way == 0 ? test::open_memory(bytes) : test::open(path, way - 1);
-    REQUIRE(safetensors_header_nbytes(file.get()) == json.size());
-    CHECK(safetensors_data_offset(file.get()) == 8 + json.size());
+    REQUIRE(test::info_of(file).header_nbytes == json.size());
+    CHECK(test::info_of(file).data_offset == 8 + json.size());
     std::string text(json.size(), '\0');
     const auto fetch = [&](char* to, std::size_t room) {
-      return test::named(safetensors_header_json(file.get(), to, room, nullptr));
+      return test::named(safetensors_header_json(file.get(), 0, to, room, nullptr));
     };
     CHECK(fetch(text.data(), text.size()) == "ok");
     CHECK(text == json);
@@ -154,12 +156,10 @@ TEST_CASE("C: the begin of the data and the header's JSON are returned") {
   safetensors_file* opened = nullptr;
   REQUIRE(safetensors_open_header(json.data(), json.size(), 16, &opened, nullptr) == 0);
   const test::File alone(opened);
-  CHECK(safetensors_data_offset(alone.get()) == 8 + json.size());
+  CHECK(test::info_of(alone).data_offset == 8 + json.size());
   std::string text(json.size(), '\0');
-  CHECK(test::named(safetensors_header_json(alone.get(), text.data(), text.size(), nullptr)) ==
+  CHECK(test::named(safetensors_header_json(alone.get(), 0, text.data(), text.size(), nullptr)) ==
         "kInvalidArgument");
-  CHECK(safetensors_header_nbytes(nullptr) == 0);
-  CHECK(safetensors_data_offset(nullptr) == 0);
 }
 
 TEST_CASE("C: errors name what is at fault, and their text is cut between characters") {
@@ -167,19 +167,25 @@ TEST_CASE("C: errors name what is at fault, and their text is cut between charac
   const std::string missing = (folder / "missing").string();
   safetensors_error error{};
   safetensors_file* opened = nullptr;
-  CHECK(safetensors_open(missing.c_str(), SAFETENSORS_MMAP, &opened, &error) == SAFETENSORS_IO);
+  CHECK(test::open_code(missing, SAFETENSORS_MMAP, &opened, &error) == SAFETENSORS_IO);
   CHECK(error.os_error == ENOENT);
   CHECK(std::string(error.text).find(missing) != std::string::npos);
-  CHECK(safetensors_open("", SAFETENSORS_MMAP, &opened, &error) == SAFETENSORS_IO);
-  CHECK(std::string(error.text) == "No such file or directory: ");
-  CHECK(test::named(safetensors_open(missing.c_str(), 2, &opened, nullptr)) == "kInvalidArgument");
-  CHECK(test::named(safetensors_open(nullptr, SAFETENSORS_MMAP, &opened, nullptr)) ==
-        "kInvalidArgument");
-  CHECK(test::named(safetensors_open(missing.c_str(), SAFETENSORS_MMAP, nullptr, nullptr)) ==
-        "kInvalidArgument");
+  CHECK(error.text + error.path == missing);
+  CHECK(std::string(error.text + error.subject).empty());
+  for (const std::string_view path : {std::string_view(), std::string_view("a\0b", 3)}) {
+    CHECK(safetensors_open(path.data(), path.size(), nullptr, &opened, &error) ==
+          SAFETENSORS_INVALID_ARGUMENT);
+    CHECK(error.text == std::string(path.empty() ? "path is empty" : "path contains a NUL"));
+    CHECK(std::string(error.text + error.path).empty());
+  }
+  CHECK(test::named(test::open_code(missing, 4, &opened)) == "kInvalidArgument");
+  CHECK(test::named(test::open_code(missing, -1, &opened)) == "kInvalidArgument");
+  CHECK(test::named(safetensors_open(nullptr, 1, nullptr, &opened, nullptr)) == "kInvalidArgument");
+  CHECK(test::named(test::open_code(missing, SAFETENSORS_MMAP, nullptr)) == "kInvalidArgument");
   CHECK(test::named(safetensors_open_memory(nullptr, 8, &opened, nullptr)) == "kInvalidArgument");
   CHECK(test::named(safetensors_open_memory(nullptr, 0, &opened, nullptr)) == "kHeaderTooSmall");
-  CHECK(test::named(safetensors_open_descriptor(-1, "label", 0, &opened, nullptr)) == "kIo");
+  CHECK(test::named(safetensors_open_descriptor(-1, SAFETENSORS_TEXT("label"), nullptr, &opened,
+                                                nullptr)) == "kIo");
   CHECK(opened == nullptr);
 
   test::write_text(folder / "f", test::file_of("{}"));
@@ -198,8 +204,9 @@ TEST_CASE("C: errors name what is at fault, and their text is cut between charac
   // NULL where there could be an answer.
   safetensors_close(nullptr);
   CHECK(safetensors_count(nullptr) == 0);
-  CHECK(safetensors_metadata_count(nullptr) == 0);
-  CHECK(safetensors_metadata_find(nullptr, "k") == nullptr);
+  CHECK(safetensors_file_count(nullptr) == 0);
+  CHECK(safetensors_file_path(nullptr, 0, nullptr) == nullptr);
+  CHECK(safetensors_metadata_value(nullptr, 0, "k", 1, nullptr) == nullptr);
 }
 
 TEST_CASE("C: many threads use one file") {
@@ -221,7 +228,7 @@ TEST_CASE("C: many threads use one file") {
             const bool good =
                 safetensors_find(file.get(), own.name.c_str(), SAFETENSORS_NUL_TERMINATED, &tensor,
                                  &error) == SAFETENSORS_OK &&
-                safetensors_read(file.get(), &tensor, bytes.data(), bytes.size(), &error) ==
+                test::read(file.get(), tensor, bytes.data(), bytes.size(), &error) ==
                     SAFETENSORS_OK &&
                 bytes == own.bytes;
             count += good ? 0 : 1;

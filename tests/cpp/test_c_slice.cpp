@@ -12,6 +12,12 @@
 using safetensors::Index;
 using safetensors::SafeOpen;
 
+namespace {
+
+const std::vector<safetensors_index> kAll = {{SAFETENSORS_ALL, 0, 0, 0, 0}};
+
+}  // namespace
+
 TEST_CASE("C: slices equal those of C++") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
@@ -26,18 +32,18 @@ TEST_CASE("C: slices equal those of C++") {
   };
   const std::vector<Case> cases = {
       {{}, {}, true},
-      {{{SAFETENSORS_RANGE, 1, 3, 0}}, {Index::slice(1, 3)}, true},
-      {{{SAFETENSORS_ONE, -1, 0, 0}}, {Index::at(-1)}, true},
-      {{{SAFETENSORS_ALL, 0, 0, 0}, {SAFETENSORS_ONE, 2, 0, 0}},
+      {{{SAFETENSORS_RANGE, 0, 1, 3, 0}}, {Index::slice(1, 3)}, true},
+      {{{SAFETENSORS_ONE, 0, -1, 0, 0}}, {Index::at(-1)}, true},
+      {{{SAFETENSORS_ALL, 0, 0, 0, 0}, {SAFETENSORS_ONE, 0, 2, 0, 0}},
        {Index::all(), Index::at(2)},
        false},
-      {{{SAFETENSORS_ELLIPSIS, 0, 0, 0},
-        {SAFETENSORS_NEW_AXIS, 0, 0, 0},
-        {SAFETENSORS_RANGE, -2, SAFETENSORS_END, 1}},
+      {{{SAFETENSORS_ELLIPSIS, 0, 0, 0, 0},
+        {SAFETENSORS_NEW_AXIS, 0, 0, 0, 0},
+        {SAFETENSORS_RANGE, 0, -2, SAFETENSORS_END, 1}},
        {Index::ellipsis(), Index::new_axis(), Index::slice(-2, {})},
        false},
-      {{{SAFETENSORS_RANGE, 0, SAFETENSORS_END, 2}}, {Index::slice({}, {}, 2)}, false},
-      {{{SAFETENSORS_RANGE, 4, 2, 1}}, {Index::slice(4, 2)}, true},
+      {{{SAFETENSORS_RANGE, 0, 0, SAFETENSORS_END, 2}}, {Index::slice({}, {}, 2)}, false},
+      {{{SAFETENSORS_RANGE, 0, 4, 2, 1}}, {Index::slice(4, 2)}, true},
   };
   for (int way = 0; way < 3; ++way) {
     const test::File file = way == 0 ? test::open_memory(bytes) : test::open(path, way - 1);
@@ -52,13 +58,12 @@ TEST_CASE("C: slices equal those of C++") {
       CHECK(part.nbytes == view.nbytes());
       CHECK((part.data != nullptr) == (each.together && way != 2));
       std::vector<std::byte> copy(part.nbytes);
-      CHECK(safetensors_read_slice(file.get(), &tensor, each.c.data(), each.c.size(), copy.data(),
-                                   copy.size(), nullptr) == SAFETENSORS_OK);
+      CHECK(test::read(file.get(), tensor, copy.data(), copy.size(), nullptr, each.c) ==
+            SAFETENSORS_OK);
       CHECK(std::ranges::equal(copy, view.bytes()));
       // A part whose bytes are contiguous can be used like a whole tensor.
       std::ranges::fill(copy, std::byte{0});
-      const std::int32_t code =
-          safetensors_read(file.get(), &part, copy.data(), copy.size(), nullptr);
+      const std::int32_t code = test::read(file.get(), part, copy.data(), copy.size());
       CHECK(test::named(code) == (each.together ? "ok" : "kInvalidArgument"));
       if (each.together) CHECK(std::ranges::equal(copy, view.bytes()));
     }
@@ -67,10 +72,10 @@ TEST_CASE("C: slices equal those of C++") {
       safetensors_tensor part{};
       return test::named(safetensors_slice(file.get(), &of, &index, 1, shape, &part, nullptr));
     };
-    CHECK(outcome(test::find(file, "u"), {SAFETENSORS_ALL, 0, 0, 0}) == "ok");
-    CHECK(outcome(tensor, {SAFETENSORS_ONE, 5, 0, 0}) == "kIndexOutOfBounds");
-    CHECK(outcome(tensor, {SAFETENSORS_RANGE, 0, 1, -1}) == "kInvalidSlice");
-    CHECK(outcome(tensor, {7, 0, 0, 0}) == "kInvalidArgument");
+    CHECK(outcome(test::find(file, "u"), {SAFETENSORS_ALL, 0, 0, 0, 0}) == "ok");
+    CHECK(outcome(tensor, {SAFETENSORS_ONE, 0, 5, 0, 0}) == "kIndexOutOfBounds");
+    CHECK(outcome(tensor, {SAFETENSORS_RANGE, 0, 0, 1, -1}) == "kInvalidSlice");
+    CHECK(outcome(tensor, {7, 0, 0, 0, 0}) == "kInvalidArgument");
   }
 }
 
@@ -89,13 +94,13 @@ TEST_CASE("C: functions for whole tensors refuse a part, and errors name tensor 
       (void)safetensors_slice(file.get(), &tensor, &index, 1, shape, &part, &error);
       return test::named(error.code) + ": " + error.text;
     };
-    const std::string out_of_bounds = error_of(whole, {SAFETENSORS_ONE, 9, 0, 0});
+    const std::string out_of_bounds = error_of(whole, {SAFETENSORS_ONE, 0, 9, 0, 0});
     CHECK(out_of_bounds.starts_with("kIndexOutOfBounds: Error during slicing [9] "));
     CHECK(out_of_bounds.ends_with(": tensor `weight`" +
                                   (way == 0 ? "" : " (in " + path.string() + ")")));
     std::uint64_t shape[8];
     safetensors_tensor rows{};
-    const safetensors_index some = {SAFETENSORS_RANGE, 1, 3, 1};
+    const safetensors_index some = {SAFETENSORS_RANGE, 0, 1, 3, 1};
     REQUIRE(safetensors_slice(file.get(), &whole, &some, 1, shape, &rows, nullptr) == 0);
     CHECK(error_of(rows, some) ==
           "kInvalidTensorInfo: a whole tensor is required, as safetensors_find returns it: this is "
@@ -121,8 +126,8 @@ TEST_CASE("C: no change to a tensor makes a function touch other memory") {
       safetensors_tensor part{};
       const std::int32_t codes[] = {
           safetensors_slice(file.get(), &tensor, nullptr, 0, shape, &part, nullptr),
-          safetensors_read_slice(file.get(), &tensor, nullptr, 0, room, sizeof room, nullptr),
-          safetensors_read(file.get(), &tensor, room, sizeof room, nullptr)};
+          test::read(file.get(), tensor, room, sizeof room, nullptr, kAll),
+          test::read(file.get(), tensor, room, sizeof room)};
       return test::named(codes[0]) + " " + test::named(codes[1]) + " " + test::named(codes[2]);
     };
     const safetensors_tensor good = test::find(file, "t");
@@ -164,10 +169,9 @@ TEST_CASE("C: a tensor that the caller changed, or that belongs to another file,
     const auto outcome = [&](auto change) {
       safetensors_tensor tensor = good;
       change(tensor);
-      const std::int32_t whole =
-          safetensors_read(file.get(), &tensor, room.data(), tensor.nbytes, nullptr);
-      const std::int32_t part = safetensors_read_slice(file.get(), &tensor, nullptr, 0, room.data(),
-                                                       tensor.nbytes, nullptr);
+      const std::int32_t whole = test::read(file.get(), tensor, room.data(), tensor.nbytes);
+      const std::int32_t part =
+          test::read(file.get(), tensor, room.data(), tensor.nbytes, nullptr, kAll);
       return test::named(whole) + " " + test::named(part);
     };
     CHECK(outcome([](auto&) {}) == "ok ok");
@@ -178,11 +182,9 @@ TEST_CASE("C: a tensor that the caller changed, or that belongs to another file,
     CHECK(outcome([&](auto& t) { t.shape = huge, t.rank = 2; }) == "ok kInvalidTensorInfo");
     CHECK(outcome([](auto& t) { t.dtype = 99; }) == "kUnsupportedDtype kUnsupportedDtype");
     CHECK(outcome([](auto& t) { t.name = nullptr; }) == "ok ok");
-    CHECK(test::named(safetensors_read(file.get(), &good, room.data(), 15, nullptr)) ==
-          "kInvalidArgument");
-    CHECK(test::named(safetensors_read(file.get(), &good, nullptr, 16, nullptr)) ==
-          "kInvalidArgument");
-    CHECK(test::named(safetensors_read(nullptr, &good, room.data(), 16, nullptr)) ==
-          "kInvalidArgument");
+    CHECK(outcome([](auto& t) { t.file = 1; }) == "kInvalidArgument kInvalidArgument");
+    CHECK(test::named(test::read(file.get(), good, room.data(), 15)) == "kInvalidArgument");
+    CHECK(test::named(test::read(file.get(), good, nullptr, 16)) == "kInvalidArgument");
+    CHECK(test::named(test::read(nullptr, good, room.data(), 16)) == "kInvalidArgument");
   }
 }

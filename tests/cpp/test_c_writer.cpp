@@ -38,14 +38,15 @@ Writer create(const test::fs::path& path, const std::vector<OwnTensor>& tensors,
               std::uint32_t flags = 0) {
   const std::vector<safetensors_tensor> specs = c_specs(tensors);
   safetensors_writer* writer = nullptr;
-  REQUIRE(safetensors_writer_create(path.string().c_str(), specs.data(), specs.size(), nullptr, 0,
-                                    flags, &writer, nullptr) == SAFETENSORS_OK);
+  const safetensors_save_options options = test::with_flags(flags);
+  REQUIRE(safetensors_writer_create(SAFETENSORS_TEXT(path.string().c_str()), specs.data(),
+                                    specs.size(), &options, &writer, nullptr) == SAFETENSORS_OK);
   return Writer(writer);
 }
 
 std::string write(const Writer& writer, const OwnTensor& tensor,
                   safetensors_error* error = nullptr) {
-  return named(safetensors_writer_write(writer.get(), tensor.name.c_str(), tensor.name.size(),
+  return named(safetensors_writer_write(writer.get(), tensor.name.c_str(), tensor.name.size(), 0,
                                         tensor.bytes.data(), tensor.bytes.size(), error));
 }
 
@@ -58,6 +59,9 @@ struct Received {
   std::string text;
   std::size_t calls = 0;
   std::size_t fails_at = SIZE_MAX;  ///< which call fails
+  std::uint64_t committed = 0;      ///< bytes of the whole file
+  std::int32_t commit_error = 0;
+  int releases = 0;
 };
 
 std::int32_t receive(void* context, std::uint64_t offset, const void* bytes, std::size_t nbytes) {
@@ -68,11 +72,29 @@ std::int32_t receive(void* context, std::uint64_t offset, const void* bytes, std
   return 0;
 }
 
+std::int32_t finish(void* context, std::uint64_t nbytes) {
+  auto& to = *static_cast<Received*>(context);
+  to.committed = nbytes;
+  return to.commit_error;
+}
+
+void release(void* context) { ++static_cast<Received*>(context)->releases; }
+
+safetensors_sink sink_of(Received& to, bool seeks) {
+  auto sink = test::sized<safetensors_sink>();
+  sink.context = &to;
+  sink.write = receive;
+  sink.commit = finish;
+  sink.release = release;
+  sink.seeks = seeks ? 1 : 0;
+  return sink;
+}
+
 Writer create_sink(Received& to, bool seeks, const std::vector<OwnTensor>& tensors) {
-  const safetensors_sink sink = {&to, receive, seeks ? 1 : 0};
+  const safetensors_sink sink = sink_of(to, seeks);
   const std::vector<safetensors_tensor> specs = c_specs(tensors);
   safetensors_writer* writer = nullptr;
-  REQUIRE(safetensors_writer_create_sink(&sink, specs.data(), specs.size(), nullptr, 0, 0, &writer,
+  REQUIRE(safetensors_writer_create_sink(&sink, specs.data(), specs.size(), nullptr, &writer,
                                          nullptr) == SAFETENSORS_OK);
   return Writer(writer);
 }
@@ -102,6 +124,8 @@ TEST_CASE("C: tensors written one by one give the bytes of a save") {
     for (auto at = tensors.rbegin(); at != tensors.rend(); ++at) CHECK(write(writer, *at) == "ok");
     CHECK(commit(writer) == "ok");
     CHECK(received.text == wanted);
+    CHECK(received.committed == wanted.size());
+    CHECK(received.releases == 1);
   }
 }
 
@@ -110,8 +134,8 @@ TEST_CASE("C: parts of a tensor, and the layout of blocks") {
   const std::vector<OwnTensor> tensors = three();
   const Writer writer = create(folder / "f", tensors, SAFETENSORS_BLOCKS | SAFETENSORS_FSYNC);
   const auto part = [&](std::size_t begin, std::size_t nbytes) {
-    return named(safetensors_writer_write_at(writer.get(), "b", 1, begin,
-                                             tensors[1].bytes.data() + begin, nbytes, nullptr));
+    return named(safetensors_writer_write(writer.get(), "b", 1, begin,
+                                          tensors[1].bytes.data() + begin, nbytes, nullptr));
   };
   CHECK(part(150'000, 50'000) == "ok");
   CHECK(part(150'000, 50'001) == "kInvalidArgument");
@@ -121,7 +145,7 @@ TEST_CASE("C: parts of a tensor, and the layout of blocks") {
   CHECK(write(writer, tensors[2]) == "ok");
   CHECK(commit(writer) == "ok");
   const test::File file = test::open(folder / "f");
-  CHECK(safetensors_data_offset(file.get()) % 4096 == 0);
+  CHECK(test::info_of(file).data_offset % 4096 == 0);
   for (const OwnTensor& each : tensors) {
     const safetensors_tensor found = test::find(file, each.name);
     CHECK(std::string_view(static_cast<const char*>(found.data), found.nbytes) ==
@@ -158,7 +182,7 @@ TEST_CASE("C: tensors are copied from open files") {
   CHECK(std::string(error.text) ==
         "tensor `bytes` is 1,200 bytes of U8, what is to be copied is 1,200 bytes of F32");
   CHECK(copy(writer, file, "row", whole) == "kInvalidTensorInfo");
-  const safetensors_index second = {SAFETENSORS_ONE, 1, 0, 0};
+  const safetensors_index second = {SAFETENSORS_ONE, 0, 1, 0, 0};
   std::uint64_t shape[3];
   safetensors_tensor part{};
   REQUIRE(safetensors_slice(file.get(), &whole, &second, 1, shape, &part, nullptr) ==
@@ -181,16 +205,18 @@ TEST_CASE("C: a mistake leaves the writer as it was, and an unfinished file leav
   {
     const Writer writer = create(path, tensors);
     safetensors_error error{};
-    CHECK(named(safetensors_writer_write(writer.get(), "nope", 4, "x", 1, &error)) ==
+    CHECK(named(safetensors_writer_write(writer.get(), "nope", 4, 0, "x", 1, &error)) ==
           "kTensorNotFound");
     CHECK(std::string(error.text) == "the file to be written has no tensor `nope`");
-    CHECK(named(safetensors_writer_write(writer.get(), "a", 1, "x", 1, nullptr)) ==
-          "kInvalidTensorInfo");
-    CHECK(named(safetensors_writer_write(writer.get(), "a", 1, nullptr, 1200, nullptr)) ==
+    const std::vector<std::byte> longer(1201);
+    CHECK(named(safetensors_writer_write(writer.get(), "a", 1, 0, longer.data(), longer.size(),
+                                         nullptr)) == "kInvalidArgument");
+    CHECK(named(safetensors_writer_write(writer.get(), "a", 1, 0, nullptr, 1200, nullptr)) ==
           "kInvalidArgument");
-    CHECK(named(safetensors_writer_write(writer.get(), nullptr, 1, "x", 1, nullptr)) ==
+    CHECK(named(safetensors_writer_write(writer.get(), nullptr, 1, 0, "x", 1, nullptr)) ==
           "kInvalidArgument");
-    CHECK(named(safetensors_writer_write(nullptr, "a", 1, "x", 1, nullptr)) == "kInvalidArgument");
+    CHECK(named(safetensors_writer_write(nullptr, "a", 1, 0, "x", 1, nullptr)) ==
+          "kInvalidArgument");
     CHECK(write(writer, tensors[0]) == "ok");
     CHECK(write(writer, tensors[0]) == "kWrittenTwice");
     CHECK(commit(writer, &error) == "kMissingTensors");
@@ -204,21 +230,26 @@ TEST_CASE("C: a mistake leaves the writer as it was, and an unfinished file leav
   safetensors_writer* writer = nullptr;
   std::vector<safetensors_tensor> specs = c_specs(tensors);
   const auto outcome = [&](std::uint32_t flags) {
-    return named(safetensors_writer_create(path.string().c_str(), specs.data(), specs.size(),
-                                           nullptr, 0, flags, &writer, nullptr));
+    const safetensors_save_options options = test::with_flags(flags);
+    return named(safetensors_writer_create(SAFETENSORS_TEXT(path.string().c_str()), specs.data(),
+                                           specs.size(), &options, &writer, nullptr));
   };
-  CHECK(outcome(4) == "kInvalidArgument");
+  CHECK(outcome(SAFETENSORS_SUMS) == "kInvalidArgument");
   specs[1] = specs[0];
   CHECK(outcome(0) == "kDuplicateName");
   specs[1].dtype = -1;
   CHECK(outcome(0) == "kUnsupportedDtype");
-  const safetensors_sink sink = {nullptr, nullptr, 0};
-  CHECK(named(safetensors_writer_create_sink(&sink, nullptr, 0, nullptr, 0, 0, &writer, nullptr)) ==
-        "kInvalidArgument");
   Received received;
-  const safetensors_sink good = {&received, receive, 0};
-  CHECK(named(safetensors_writer_create_sink(&good, nullptr, 0, nullptr, 0, SAFETENSORS_FSYNC,
-                                             &writer, nullptr)) == "kInvalidArgument");
+  safetensors_sink sink = sink_of(received, false);
+  sink.write = nullptr;
+  CHECK(named(safetensors_writer_create_sink(&sink, nullptr, 0, nullptr, &writer, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(received.releases == 0);  // it was not taken
+  sink.write = receive;
+  const safetensors_save_options fsync = test::with_flags(SAFETENSORS_FSYNC);
+  CHECK(named(safetensors_writer_create_sink(&sink, nullptr, 0, &fsync, &writer, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(received.releases == 1);
   CHECK(writer == nullptr);
   CHECK(folder.count() == 1);
 }
@@ -237,6 +268,21 @@ TEST_CASE("C: the error of a sink is reported, and ends the writer") {
     CHECK(write(writer, tensors[2]) == "kWriterClosed");
     CHECK(commit(writer) == "kWriterClosed");
   }
+}
+
+TEST_CASE("C: a sink is released once, and its commit may fail") {
+  const std::vector<OwnTensor> tensors = three();
+  Received received;
+  received.commit_error = EIO;
+  {
+    const Writer writer = create_sink(received, true, tensors);
+    for (const OwnTensor& each : tensors) CHECK(write(writer, each) == "ok");
+    safetensors_error error{};
+    CHECK(commit(writer, &error) == "kIo");
+    CHECK(error.os_error == EIO);
+    CHECK(received.releases == 0);
+  }
+  CHECK(received.releases == 1);
 }
 
 TEST_CASE("C: several threads write to one writer") {

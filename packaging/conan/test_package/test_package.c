@@ -6,7 +6,7 @@ int main(int argc, char** argv) {
   safetensors_error error;
   safetensors_file* file;
   (void)argc;
-  if (safetensors_open(argv[1], SAFETENSORS_MMAP, &file, &error) != SAFETENSORS_OK) {
+  if (safetensors_open(SAFETENSORS_TEXT(argv[1]), NULL, &file, &error) != SAFETENSORS_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }

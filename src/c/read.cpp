@@ -1,0 +1,305 @@
+// Reading tensors and parts of tensors, as they are stored or converted.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "c/file.hpp"
+#include "c/guard.hpp"
+#include "c/options.hpp"
+#include "c/slice.hpp"
+#include "safetensors/cast.hpp"
+#include "safetensors/device.hpp"
+#include "safetensors/parallel.hpp"
+
+using safetensors::Buffer;
+using safetensors::ByteRuns;
+using safetensors::ByteSource;
+using safetensors::Dtype;
+using safetensors::ErrorCode;
+using safetensors::fail;
+using safetensors::Interrupt;
+using safetensors::LoadTensor;
+using safetensors::ModelRead;
+using safetensors::SafeOpen;
+using safetensors::TensorInfo;
+using safetensors::c::check_pointer;
+using safetensors::c::guarded;
+using safetensors::c::Watch;
+
+namespace {
+
+/// Stored bytes that are read and converted at once.
+constexpr std::uint64_t kPieceSize = std::uint64_t{1} << 20;
+
+/// Returns the size of elements of one dtype in another one. Throws: Error kOverflow.
+std::uint64_t converted_nbytes(std::uint64_t nbytes, Dtype from, Dtype to) {
+  const std::uint64_t from_bits = bit_size(from);
+  const std::uint64_t to_bits = bit_size(to);
+  if (nbytes > UINT64_MAX / 8 / to_bits) {
+    fail(ErrorCode::kOverflow, "the size of the converted tensor does not fit in 64 bits");
+  }
+  return nbytes * 8 / from_bits * to_bits / 8;
+}
+
+/// Calls `take` with parts of `runs`, each of which has at most kPieceSize bytes.
+template <typename Take>
+void divide(const ByteRuns& runs, const Take& take) {
+  if (runs.nbytes() <= kPieceSize) {
+    if (runs.nbytes() != 0) take(runs);
+    return;
+  }
+  ByteRuns part = runs;
+  if (runs.loops.empty()) {
+    for (std::uint64_t at = 0; at < runs.run_nbytes; at += kPieceSize) {
+      part.first = runs.first + at;
+      part.to_first = runs.to_first + at;
+      part.run_nbytes = std::min(kPieceSize, runs.run_nbytes - at);
+      take(part);
+    }
+    return;
+  }
+  const ByteRuns::Loop outer = runs.loops.front();
+  const std::uint64_t each = runs.nbytes() / outer.count;
+  const std::uint64_t at_once = std::max<std::uint64_t>(1, kPieceSize / each);
+  if (at_once == 1) part.loops.erase(part.loops.begin());
+  for (std::uint64_t i = 0; i < outer.count; i += at_once) {
+    part.first = runs.first + i * outer.stride;
+    part.to_first = runs.to_first + i * outer.to_stride;
+    if (at_once != 1) part.loops.front().count = std::min(at_once, outer.count - i);
+    divide(part, take);
+  }
+}
+
+/// Calls `take` with the place of each run at the destination, in order.
+template <typename Take>
+void for_each_place(std::span<const ByteRuns::Loop> loops, std::uint64_t place, const Take& take) {
+  if (loops.empty()) {
+    take(place);
+    return;
+  }
+  for (std::uint64_t i = 0; i < loops.front().count; ++i) {
+    for_each_place(loops.subspan(1), place + i * loops.front().to_stride, take);
+  }
+}
+
+/// A part of a tensor that is converted.
+struct Piece {
+  const SafeOpen* file;
+  const TensorInfo* info;
+  ByteRuns runs;  ///< their destinations are those of the stored bytes
+  std::byte* to;  ///< of the whole part
+  Dtype from;
+  Dtype dtype;
+
+  void run() const {
+    ByteRuns dense = runs;
+    dense.concatenate();
+    const std::uint64_t nbytes = runs.nbytes();
+    if (runs.loops.empty()) {  // then it need not be copied from a mapped file
+      TensorInfo part = *info;
+      part.begin += runs.first;
+      part.end = part.begin + nbytes;
+      const safetensors::TensorView view = file->get_tensor(part);
+      convert(view.bytes(), dense);
+      return;
+    }
+    const Buffer stored(static_cast<std::size_t>(nbytes));
+    file->read(*info, dense, stored.bytes());
+    convert(stored.bytes(), dense);
+  }
+
+ private:
+  /// Converts the stored bytes of the piece. `dense` are its runs, one after another.
+  void convert(std::span<const std::byte> stored, const ByteRuns& dense) const {
+    const std::uint64_t nbytes = stored.size();
+    const std::uint64_t first = converted_nbytes(runs.to_first, from, dtype);
+    const auto size = static_cast<std::size_t>(converted_nbytes(nbytes, from, dtype));
+    const bool follow = std::ranges::equal(
+        runs.loops, dense.loops,
+        [](const auto& one, const auto& other) { return one.to_stride == other.to_stride; });
+    if (follow) {
+      cast_elements(from, stored, dtype, {to + first, size});
+      return;
+    }
+    const Buffer values(size);
+    cast_elements(from, stored, dtype, values.bytes());
+    const std::uint64_t run = converted_nbytes(runs.run_nbytes, from, dtype);
+    const std::byte* next = values.data();
+    for_each_place(runs.loops, runs.to_first, [&](std::uint64_t place) {
+      std::memcpy(to + converted_nbytes(place, from, dtype), next, static_cast<std::size_t>(run));
+      next += run;
+    });
+  }
+};
+
+/// What safetensors_read is asked for.
+class Reads {
+ public:
+  Reads(const safetensors_file& file, std::span<const safetensors_request> requests)
+      : file_(file), is_only_(requests.size() == 1) {
+    // What is added keeps its address.
+    reads_.reserve(requests.size());
+    parts_.reserve(requests.size());
+    runs_.reserve(requests.size());
+    for (const safetensors_request& each : requests) add(each);
+  }
+
+  void run(const Watch& watch) {
+    const Interrupt interrupt = watch.interrupt();
+    if (watch.has_progress() || is_request_) {
+      load(watch, interrupt);
+    } else if (!reads_.empty()) {
+      file_.read(reads_, interrupt);
+    }
+    convert(watch, interrupt);
+    watch.show(total(), total());
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t total() const noexcept { return stored_nbytes_ + piece_nbytes_; }
+
+  void add(const safetensors_request& request) {
+    safetensors::c::check_reserved(request.reserved);
+    check_pointer(request.to, request.room, "to");
+    const bool is_whole = request.index_count == 0;
+    // Of a part that is contiguous, too.
+    const TensorInfo& info =
+        is_whole ? parts_.emplace_back(safetensors::c::bytes_of(file_, request.tensor))
+                 : safetensors::c::entry_of(file_, request.tensor);
+    const std::uint32_t number = request.tensor->file;
+    const SafeOpen& from = file_.file(number);
+    if (is_whole) {
+      add(request, from, info, {});
+      return;
+    }
+    auto taken = safetensors::c::take(file_, number, info, request.indices, request.index_count);
+    if (taken.is_contiguous() && !is_only_) {  // then it is read together with others
+      TensorInfo part = info;
+      part.begin += taken.runs.front().first;
+      part.end = part.begin + taken.runs.front().run_nbytes;
+      add(request, from, parts_.emplace_back(part), {});
+    } else {
+      add(request, from, info, runs_.emplace_back(std::move(taken.runs)));
+    }
+  }
+
+  /// Adds all of `info`, or `runs` of it.
+  void add(const safetensors_request& request, const SafeOpen& from, const TensorInfo& info,
+           std::span<const ByteRuns> runs) {
+    const std::uint64_t nbytes = runs.empty() ? info.nbytes() : safetensors::nbytes_of(runs);
+    const Dtype dtype = request.dtype == SAFETENSORS_AS_STORED
+                            ? info.dtype
+                            : safetensors::c::dtype_of(request.dtype);
+    const bool is_converted = dtype != info.dtype;
+    if (is_converted) safetensors::cast_elements(info.dtype, {}, dtype, {});  // throws if it cannot
+    const std::uint64_t wanted =
+        is_converted ? converted_nbytes(nbytes, info.dtype, dtype) : nbytes;
+    safetensors::detail::check_size(info, wanted, request.room, &from.path());
+    auto* const to = static_cast<std::byte*>(request.to);
+    if (nbytes == 0) return;
+    if (!is_converted) {
+      reads_.push_back(
+          {{&info, request.tensor->file}, {to, static_cast<std::size_t>(request.room)}, runs});
+      stored_nbytes_ += nbytes;
+      is_request_ = is_request_ || (from.backend() == safetensors::Backend::kSource &&
+                                    from.source()->cost().is_request);
+      return;
+    }
+    const auto take = [&](const ByteRuns& part) {
+      pieces_.push_back({&from, &info, part, to, info.dtype, dtype});
+    };
+    if (runs.empty()) divide({.first = 0, .run_nbytes = nbytes, .loops = {}, .to_first = 0}, take);
+    for (const ByteRuns& each : runs) divide(each, take);
+    piece_nbytes_ += nbytes;
+  }
+
+  /// Reads what is not converted, with progress.
+  void load(const Watch& watch, const Interrupt& interrupt) {
+    std::map<std::size_t, std::uint32_t> numbers;  // of files among the sources
+    std::vector<std::shared_ptr<const ByteSource>> sources;
+    std::vector<LoadTensor> tensors;
+    for (const ModelRead& each : reads_) {
+      const SafeOpen& from = file_.file(static_cast<std::uint32_t>(each.tensor.file));
+      const auto [found, is_new] =
+          numbers.emplace(each.tensor.file, static_cast<std::uint32_t>(sources.size()));
+      if (is_new) sources.push_back(from.source());
+      tensors.push_back({.name = each.tensor.info->name,
+                         .source = found->second,
+                         .offset = from.position(*each.tensor.info),
+                         .nbytes = each.to.size(),
+                         .to = reinterpret_cast<std::uintptr_t>(each.to.data()),
+                         .runs = {each.runs.begin(), each.runs.end()}});
+    }
+    if (tensors.empty()) return;
+    safetensors::Load load({}, std::move(sources));
+    (void)load.add(tensors);
+    load.finish();
+    safetensors::Load::Progress progress;
+    if (watch.has_progress()) {
+      progress = [&](std::uint64_t done, std::uint64_t) {
+        if (done < total()) watch.show(done, total());
+      };
+    }
+    load.wait(interrupt, progress);
+  }
+
+  void convert(const Watch& watch, const Interrupt& interrupt) {
+    std::atomic<std::uint64_t> done = stored_nbytes_;
+    const auto task = [&](std::size_t i) {
+      pieces_[i].run();
+      done.fetch_add(pieces_[i].runs.nbytes(), std::memory_order_relaxed);
+    };
+    const Interrupt both = [&] {
+      if (interrupt) interrupt();
+      watch.show(done.load(std::memory_order_relaxed), total());
+    };
+    const bool is_watched = interrupt || watch.has_progress();
+    safetensors::parallel_for(pieces_.size(), piece_nbytes_, task, is_watched ? both : Interrupt());
+  }
+
+  const safetensors_file& file_;
+  bool is_only_;  // a bulk read asks how many threads are best, which takes longer than a row
+  std::vector<TensorInfo> parts_;  // contiguous
+  std::vector<std::vector<ByteRuns>> runs_;
+  std::vector<ModelRead> reads_;  // what is not converted
+  std::vector<Piece> pieces_;     // what is
+  std::uint64_t stored_nbytes_ = 0;
+  std::uint64_t piece_nbytes_ = 0;
+  bool is_request_ = false;
+};
+
+}  // namespace
+
+std::int32_t safetensors_read(const safetensors_file* file, const safetensors_request* requests,
+                              std::size_t count, const safetensors_watch* watch,
+                              safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    check_pointer(requests, count, "requests");
+    const Watch watched(watch);
+    Reads(*file, {requests, count}).run(watched);
+  });
+}
+
+std::int32_t safetensors_convert(std::int32_t from_dtype, const void* from, std::uint64_t nbytes,
+                                 std::int32_t to_dtype, void* to, std::uint64_t room,
+                                 safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(from, nbytes, "from");
+    check_pointer(to, room, "to");
+    safetensors::cast_elements(
+        safetensors::c::dtype_of(from_dtype),
+        {static_cast<const std::byte*>(from), static_cast<std::size_t>(nbytes)},
+        safetensors::c::dtype_of(to_dtype),
+        {static_cast<std::byte*>(to), static_cast<std::size_t>(room)});
+  });
+}

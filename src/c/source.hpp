@@ -1,0 +1,43 @@
+// Sources of the caller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "safetensors/byte_source.hpp"
+#include "safetensors/safetensors.h"
+
+namespace safetensors::c {
+
+/// A source of the caller, which is released with it. It does not trust what `read` returns.
+class CallerSource final : public ByteSource {
+ public:
+  explicit CallerSource(const safetensors_source& source) noexcept : source_(source) {}
+  CallerSource(const CallerSource&) = delete;
+  CallerSource& operator=(const CallerSource&) = delete;
+  ~CallerSource() override;
+
+  /// Sets the name that errors have, before the first read.
+  void set_label(std::filesystem::path label) { label_ = std::move(label); }
+  [[nodiscard]] std::uint64_t size() const noexcept override { return source_.nbytes; }
+  /// Throws: Error with the code of the callback; kFileChanged if it returns 0 bytes;
+  ///   kInvalidArgument if it returns more than it was asked for; Stopped.
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
+  [[nodiscard]] ReadCost cost() const noexcept override;
+  [[nodiscard]] unsigned concurrency() const noexcept override { return source_.concurrency; }
+
+ private:
+  [[noreturn]] void fail_read(const safetensors_error& error) const;
+
+  safetensors_source source_;
+  std::filesystem::path label_;
+};
+
+/// Takes a source. Throws: Error kInvalidArgument, and then has not taken it; std::bad_alloc.
+[[nodiscard]] std::shared_ptr<CallerSource> source_of(const safetensors_source* source);
+
+}  // namespace safetensors::c

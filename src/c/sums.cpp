@@ -1,0 +1,189 @@
+// Sums: the digests of a model.
+#include "c/sums.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/text.hpp"
+#include "c/file.hpp"
+#include "c/guard.hpp"
+#include "c/options.hpp"
+#include "c/path.hpp"
+#include "safetensors/digest.hpp"
+#include "safetensors/model_files.hpp"
+#include "safetensors/verify.hpp"
+
+using safetensors::Damage;
+using safetensors::Digest;
+using safetensors::ErrorCode;
+using safetensors::fail;
+using safetensors::Sums;
+using safetensors::TensorSums;
+using safetensors::c::check_pointer;
+using safetensors::c::guarded;
+using safetensors::c::Stopped;
+using safetensors::c::Watch;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Returns the path of the sums that `path` leads to.
+fs::path sums_at(const fs::path& path) {
+  if (path.filename().string().ends_with(".sums.json")) return path;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return safetensors::sums_path(path);
+  const safetensors::FoundModel model = safetensors::find_model_files(path);
+  if (!model.index.empty()) return safetensors::sums_path(path / model.index);
+  // Of a file or of numbered files, which share those of their name.
+  const fs::path own = model.files.size() == 1
+                           ? safetensors::sums_path(model.path(0))
+                           : safetensors::sums_path(path / (model.name + ".safetensors"));
+  return fs::exists(own, ignored) ? own : path / "model.sums.json";
+}
+
+void put_digest(const Digest& digest, char* to) {
+  const std::string text = digest.text();
+  static_assert(sizeof "sha256:" + 64 <= SAFETENSORS_DIGEST_SIZE);
+  std::memcpy(to, text.c_str(), text.size() + 1);
+}
+
+std::string text_of_damage(const Damage& damage) {
+  if (damage.expected.empty()) return damage.found;
+  try {
+    safetensors::fail_damaged({damage});
+  } catch (const safetensors::Error& error) {
+    return error.what();
+  }
+}
+
+/// Calls the program's function for what differs.
+class Reporter {
+ public:
+  Reporter(std::int32_t (*report)(void*, const safetensors_damage*), void* context) noexcept
+      : report_(report), context_(context) {}
+
+  void add(const Damage& damage) {
+    ++count_;
+    if (report_ == nullptr) return;
+    const std::string text = text_of_damage(damage);
+    const std::string file = safetensors::c::utf8_of(damage.file);
+    const safetensors_damage shown = {
+        .text = text.c_str(),
+        .file = file.c_str(),
+        .tensor = damage.tensor.c_str(),
+        .expected = damage.expected.c_str(),
+        .found = damage.expected.empty() ? "" : damage.found.c_str(),
+        .begin = damage.begin,
+        .end = damage.end,
+    };
+    if (const std::int32_t value = report_(context_, &shown); value != 0) throw Stopped{value};
+  }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+
+ private:
+  std::int32_t (*report_)(void*, const safetensors_damage*);
+  void* context_;
+  std::size_t count_ = 0;
+};
+
+void verify(const safetensors_file& file, const Sums& sums, Reporter& reporter,
+            const Watch& watch) {
+  std::vector<bool> is_there(sums.files().size());
+  std::uint64_t total = 0;
+  const std::uint32_t count = file.file_count();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    is_there[safetensors::entry_of(sums, file.file(i).path())] = true;
+    total += safetensors::unchecked(file.file(i).source())->size();
+  }
+  std::uint64_t before = 0;
+  const auto progress = [&](std::uint64_t done) { watch.show(before + done, total); };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const safetensors::SafeOpen& each = file.file(i);
+    const auto damage = safetensors::find_damage(
+        each, safetensors::digests_of(sums, each.path()), watch.interrupt(),
+        watch.has_progress() ? std::function<void(std::uint64_t)>(progress) : nullptr);
+    for (const Damage& range : damage) reporter.add(range);
+    before += safetensors::unchecked(each.source())->size();
+  }
+  for (std::size_t i = 0; count > 1 && i < is_there.size(); ++i) {
+    if (is_there[i]) continue;
+    const std::string& name = sums.files()[i].path;
+    reporter.add({.tensor = {},
+                  .file = name,
+                  .begin = 0,
+                  .end = sums.files()[i].nbytes,
+                  .expected = {},
+                  .found = "the model has no file " + safetensors::clipped(name) +
+                           ", of which the sums have digests"});
+  }
+  watch.show(total, total);
+}
+
+}  // namespace
+
+std::int32_t safetensors_sums_open(const char* path, std::size_t path_size, safetensors_sums** sums,
+                                   safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(sums, 1, "sums");
+    auto read =
+        std::make_shared<const Sums>(Sums::read(sums_at(safetensors::c::path_of(path, path_size))));
+    *sums = new safetensors_sums{std::move(read)};
+  });
+}
+
+// NOLINTNEXTLINE(misc-const-correctness): frees it
+void safetensors_sums_close(safetensors_sums* sums) { delete sums; }
+
+std::int32_t safetensors_sums_digest(const safetensors_sums* sums, const char* name,
+                                     std::size_t name_size, char text[SAFETENSORS_DIGEST_SIZE],
+                                     safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(sums, 1, "sums");
+    check_pointer(text, 1, "text");
+    const std::string_view wanted = safetensors::c::text_of(name, name_size, "name");
+    const std::optional<TensorSums> found = sums->sums->find(wanted);
+    if (!found) {
+      fail(ErrorCode::kTensorNotFound,
+           "the sums have no digest of tensor `" + safetensors::clipped(wanted) + "`",
+           {.subject = std::string(wanted)});
+    }
+    put_digest(found->xxh3_128 ? *found->xxh3_128 : *found->sha256, text);
+  });
+}
+
+std::int32_t safetensors_digest(const safetensors_tensor* tensor,
+                                char text[SAFETENSORS_DIGEST_SIZE], safetensors_error* error) {
+  return guarded(error, [&] {
+    const safetensors::TensorInfo info = safetensors::c::info_of(tensor);
+    check_pointer(tensor->data, tensor->nbytes, "data");
+    check_pointer(text, 1, "text");
+    safetensors::TensorHasher hasher(info.dtype, info.shape);
+    hasher.update(
+        {static_cast<const std::byte*>(tensor->data), static_cast<std::size_t>(tensor->nbytes)});
+    put_digest(hasher.digest(), text);
+  });
+}
+
+std::int32_t safetensors_verify(const safetensors_file* file, const safetensors_sums* sums,
+                                std::int32_t (*report)(void* context,
+                                                       const safetensors_damage* damage),
+                                void* context, std::size_t* count, const safetensors_watch* watch,
+                                safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    check_pointer(sums, 1, "sums");
+    check_pointer(count, 1, "count");
+    Reporter reporter(report, context);
+    verify(*file, *sums->sums, reporter, Watch(watch));
+    *count = reporter.count();
+  });
+}

@@ -1,0 +1,94 @@
+// Comparing whole files with sums.
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "base/display_path.hpp"
+#include "safetensors/parallel.hpp"
+#include "safetensors/verify.hpp"
+
+namespace safetensors {
+namespace {
+
+/// Returns whether a path ends with an entry's, in whole parts.
+bool ends_with(const std::filesystem::path& file, const std::filesystem::path& entry) {
+  auto at = file.end();
+  for (auto part = entry.end(); part != entry.begin();) {
+    if (at == file.begin() || *--at != *--part) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::size_t entry_of(const Sums& sums, const std::filesystem::path& file) {
+  const std::vector<FileSums>& files = sums.files();
+  std::size_t found = files.size();
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const bool is_longer = found == files.size() || files[i].path.size() > files[found].path.size();
+    if (is_longer && ends_with(file, path_of_name(files[i].path))) found = i;
+  }
+  if (found != files.size()) return found;
+  if (files.size() == 1) return 0;
+  fail(ErrorCode::kInvalidArgument, "the sums have no digests of the file", {.path = file});
+}
+
+FileDigests digests_of(const Sums& sums, const std::filesystem::path& file) {
+  const std::size_t number = entry_of(sums, file);
+  const FileSums& entry = sums.files()[number];
+  FileDigests digests{.nbytes = entry.nbytes, .header = entry.header};
+  if (entry.header.algorithm() == DigestAlgorithm::kSha256) digests.header.reset();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const TensorSums tensor = sums.tensor(i);
+    if (tensor.file != number) continue;
+    if (!tensor.xxh3_128) {
+      digests.is_partial = true;
+      continue;
+    }
+    TensorDigests wanted{.digest = tensor.xxh3_128};
+    if (tensor.blocks) wanted.blocks.assign(tensor.blocks->begin(), tensor.blocks->end());
+    digests.tensors.emplace(tensor.name, std::move(wanted));
+  }
+  return digests;
+}
+
+std::vector<Damage> find_damage(const SafeOpen& file, const FileDigests& digests,
+                                const Interrupt& interrupt,
+                                const std::function<void(std::uint64_t done)>& progress) {
+  const std::shared_ptr<const ByteSource> source = unchecked(file.source());
+  std::shared_ptr<const ByteSource> checked;
+  try {
+    checked = checked_source(source, digests, file.path());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDamaged) throw;
+    return {{.tensor = error.subject(),
+             .file = file.path(),
+             .begin = 0,
+             .end = source->size(),
+             .expected = {},
+             .found = error.what()}};
+  }
+  const std::span<const TensorInfo> tensors = file.header().tensors();
+  std::vector<std::vector<Damage>> found(tensors.size());
+  std::atomic<std::uint64_t> done = 0;
+  const auto task = [&](std::size_t i) {
+    const std::uint64_t begin = file.position(tensors[i]);
+    found[i] = find_damage(*checked, begin, begin + tensors[i].nbytes());
+    done.fetch_add(tensors[i].nbytes(), std::memory_order_relaxed);
+  };
+  const Interrupt both = [&] {
+    if (interrupt) interrupt();
+    if (progress) progress(done.load(std::memory_order_relaxed));
+  };
+  const bool is_watched = interrupt || progress;
+  parallel_for(tensors.size(), source->size(), task, is_watched ? both : Interrupt());
+  std::vector<Damage> damage;
+  for (std::vector<Damage>& each : found) {
+    damage.insert(damage.end(), std::move_iterator(each.begin()), std::move_iterator(each.end()));
+  }
+  return damage;
+}
+
+}  // namespace safetensors
