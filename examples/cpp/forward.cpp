@@ -46,7 +46,7 @@ constexpr std::string_view kFamilies[] = {"llama",       "mistral",   "qwen2",
 [[noreturn]] void refuse(const std::string& what) {
   throw std::runtime_error("this program does not support " + what);
 }
-void refuse_if(bool found, const char* what) {
+void refuse_if(bool found, const std::string& what) {
   if (found) refuse(what);
 }
 
@@ -130,12 +130,9 @@ class Engine {
     const std::string activation = c.activation.value_or(is_gemma_ ? "gelu_pytorch_tanh" : "silu");
     activate_ = activation == "silu" ? silu : gelu_tanh;
     // What this program does not compute must not pass unnoticed.
-    if (std::ranges::find(kFamilies, family) == std::end(kFamilies)) {
-      refuse("the architecture '" + family + "'");
-    }
-    if (activation != "silu" && activation != "gelu_pytorch_tanh") {
-      refuse("the activation " + activation);
-    }
+    refuse_if(std::ranges::count(kFamilies, family) == 0, "the architecture '" + family + "'");
+    refuse_if(activation != "silu" && activation != "gelu_pytorch_tanh",
+              "the activation " + activation);
     if (!model_.unmapped().empty()) refuse("the tensor " + model_.unmapped().front());
     refuse_if(heads_ % kv_heads_ != 0, "heads that are no multiple of kv heads");
     refuse_if(rope_dim_ > head_dim_ || rope_dim_ % 2 != 0, "rotated elements that are no pairs");
@@ -405,8 +402,10 @@ class Engine {
                         row.end() - std::ptrdiff_t(kv));
       layer.values.insert(layer.values.end(), row.end() - std::ptrdiff_t(kv), row.end());
     }
+    // GGUF files of Gemma 3 27B, which has 62 layers, do not say that it scales by another length.
+    const std::size_t length = is_gemma_ && layers_.size() == 62 ? dim_ / heads_ : head_dim_;
     const auto scale = static_cast<float>(
-        model_.config().query_scale.value_or(1.0 / std::sqrt(static_cast<double>(head_dim_))));
+        model_.config().query_scale.value_or(1.0 / std::sqrt(static_cast<double>(length))));
     Rows mixed(y.count, q);
     std::vector<float> scores;
     for (std::size_t t = 0; t < y.count; ++t) {

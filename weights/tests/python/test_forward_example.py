@@ -190,6 +190,15 @@ def test_gguf(stored, kind, tmp_path):
     check(tmp_path / "m.gguf", model, values, tmp_path)
 
 
+def test_gguf_of_gemma_3_27b(tmp_path):
+    """Of this size alone, a file does not say how queries are scaled."""
+    kinds = ["full_attention" if n % 6 == 0 else "sliding_attention" for n in range(1, 63)]
+    scalar = models.HIDDEN // models.HEADS
+    model = models.random_model("Gemma3", True, layer_types=kinds, query_pre_attn_scalar=scalar)
+    values = models.save_gguf(tmp_path / "m.gguf", model, "F32")
+    check(tmp_path / "m.gguf", model, values, tmp_path, count=2)
+
+
 REFUSED = [
     ({"hidden_act": "gelu"}, "the activation gelu"),
     ({"model_type": "olmo2"}, "the architecture 'olmo2'"),
