@@ -22,6 +22,8 @@ debian_packages=()
 command -v cmake >/dev/null || debian_packages+=(cmake)
 command -v ninja >/dev/null || debian_packages+=(ninja-build)
 [[ -e /usr/include/doctest/doctest.h ]] || debian_packages+=(doctest-dev)
+# For examples/cpp/read_url.cpp, whose tests are skipped without it.
+command -v curl-config >/dev/null || debian_packages+=(libcurl4-openssl-dev)
 if ((${#debian_packages[@]})); then
   install_debian "${debian_packages[@]}" || note "not installed: ${debian_packages[*]}"
 fi

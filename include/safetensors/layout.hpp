@@ -1,14 +1,20 @@
 // What a file to be written holds, and where. Pure functions of tensors: no file is opened.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "safetensors/dtype.hpp"
@@ -19,12 +25,46 @@
 
 namespace safetensors {
 
+/// The elements along each axis of a tensor to be written: a view of a vector, array or span of
+/// std::uint64_t, or a copy of a list in braces, as in `tensor_data("w", {2, 3}, values)`. Without
+/// axes it is that of a scalar. Copies share what a list was copied to.
+///
+/// Lifetime: the caller keeps a vector, array or span valid and unchanged. A moved-from Shape may
+///   only be destroyed or assigned to.
+class Shape {
+ public:
+  Shape() noexcept = default;
+  /// Copies a list. Throws: std::bad_alloc.
+  Shape(std::initializer_list<std::uint64_t> axes)
+      : copy_(std::make_shared<std::uint64_t[]>(axes.size())), axes_(copy_.get(), axes.size()) {
+    std::ranges::copy(axes, copy_.get());
+  }
+  /// Views the elements of `axes`, which is no temporary that owns them.
+  template <std::ranges::contiguous_range Range>
+    requires(std::ranges::sized_range<Range> && !Temporary<Range&&> &&
+             !std::same_as<std::remove_cvref_t<Range>, Shape> &&
+             std::same_as<std::ranges::range_value_t<Range>, std::uint64_t>)
+  Shape(Range&& axes) noexcept : axes_(std::ranges::data(axes), std::ranges::size(axes)) {}
+
+  [[nodiscard]] const std::uint64_t* data() const noexcept { return axes_.data(); }
+  [[nodiscard]] std::size_t size() const noexcept { return axes_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return axes_.empty(); }
+  [[nodiscard]] auto begin() const noexcept { return axes_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return axes_.end(); }
+  /// Requires: axis < size().
+  [[nodiscard]] std::uint64_t operator[](std::size_t axis) const noexcept { return axes_[axis]; }
+
+ private:
+  std::shared_ptr<std::uint64_t[]> copy_;
+  std::span<const std::uint64_t> axes_;
+};
+
 /// A tensor of a file to be written, without its bytes.
 ///
 /// Lifetime: views of memory that the caller keeps valid and unchanged during the call.
 struct TensorSpec {
-  std::string_view name;                 ///< UTF-8
-  std::span<const std::uint64_t> shape;  ///< elements along each axis
+  std::string_view name;  ///< UTF-8
+  Shape shape;
   Dtype dtype = Dtype::kU8;
 };
 
@@ -32,35 +72,40 @@ struct TensorSpec {
 ///
 /// Lifetime: views of memory that the caller keeps valid and unchanged during the call.
 struct TensorData {
-  std::string_view name;                 ///< UTF-8
-  std::span<const std::uint64_t> shape;  ///< elements along each axis
-  std::span<const std::byte> bytes;      ///< little-endian, C order
+  std::string_view name;  ///< UTF-8
+  Shape shape;
+  std::span<const std::byte> bytes;  ///< little-endian, C order
   Dtype dtype = Dtype::kU8;
 };
+
+namespace detail {
+/// Returns the tensor. Throws: what plan_layout() throws about a single tensor.
+[[nodiscard]] SAFETENSORS_API TensorData checked(TensorData tensor);
+}  // namespace detail
 
 /// Returns a tensor for save_file whose elements are `values`, a vector, array or span. Their type
 /// determines the dtype: F32 for float, BOOL for bool, and so on (see dtype_of). For dtypes without
 /// a C++ type, make a TensorData of the bytes.
 ///
-/// Throws: Error kInvalidArgument on big-endian machines, unless the elements are single bytes.
-/// Lifetime: the result views all arguments.
+///     tensor_data("weight", {2, 3}, values)
+///
+/// Throws: Error kInvalidTensorInfo if `values` are not as many as the shape says, and what else
+///   plan_layout() throws about a single tensor; kInvalidArgument on big-endian machines, unless
+///   the elements are single bytes.
+/// Lifetime: the result views the name and the values; see Shape.
 template <std::ranges::contiguous_range Range>
   requires(std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range> &&
            dtype_of<std::ranges::range_value_t<Range>>().has_value())
-[[nodiscard]] TensorData tensor_data(std::string_view name, std::span<const std::uint64_t> shape,
-                                     Range&& values) {
+[[nodiscard]] TensorData tensor_data(std::string_view name, Shape shape, Range&& values) {
   using Value = std::ranges::range_value_t<Range>;
   if constexpr (!detail::kInFileOrder<Value>) {
     fail(ErrorCode::kInvalidArgument, "files are little-endian, this machine is not");
   }
-  return {name, shape, std::as_bytes(std::span(values)), *dtype_of<Value>()};
+  return detail::checked(
+      {name, std::move(shape), std::as_bytes(std::span(values)), *dtype_of<Value>()});
 }
 template <Temporary Name, typename Range>
-TensorData tensor_data(Name&&, std::span<const std::uint64_t>, Range&&) = delete;
-template <Temporary Shape, typename Range>
-TensorData tensor_data(std::string_view, Shape&&, Range&&) = delete;
-template <Temporary Name, Temporary Shape, typename Range>
-TensorData tensor_data(Name&&, Shape&&, Range&&) = delete;
+TensorData tensor_data(Name&&, Shape, Range&&) = delete;
 
 /// Metadata to be written. Sorted, so that the same input gives the same bytes.
 using Metadata = std::map<std::string, std::string, std::less<>>;

@@ -8,7 +8,9 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "safetensors/dtype.hpp"
 #include "safetensors/element.hpp"
@@ -83,6 +85,20 @@ class SAFETENSORS_API TensorView {
     copy_elements(info(), bytes_, to, file_);
   }
 
+  /// Returns a copy of the elements, aligned or not, in this machine's byte order. Unlike data(),
+  /// it may be called on a temporary: `f.get_tensor("bias").to_vector<float>()`. to_float() also
+  /// converts. There is no vector of bools in memory: see copy_to.
+  ///
+  /// Throws: Error kInvalidArgument if T does not fit the dtype; std::bad_alloc.
+  template <Element T>
+    requires(!std::is_same_v<T, bool>)
+  [[nodiscard]] std::vector<T> to_vector() const {
+    detail::check_type<T>(info(), file_);
+    std::vector<T> values(bytes_.size() / sizeof(T));
+    copy_to(values);
+    return values;
+  }
+
   /// Returns the part that `indices` select as a view of the same memory; nothing if its bytes are
   /// not contiguous there: then use copy_slice_to. Rows are contiguous, columns are not.
   ///
@@ -117,5 +133,8 @@ class SAFETENSORS_API TensorView {
 /// Converts the elements of a tensor to float: to_float() of its dtype and bytes, whose errors also
 /// name the tensor and its file.
 SAFETENSORS_API void to_float(const TensorView& tensor, std::span<float> to);
+/// Returns the elements of a tensor as floats. Throws: what to_float() above throws;
+/// std::bad_alloc.
+[[nodiscard]] SAFETENSORS_API std::vector<float> to_float(const TensorView& tensor);
 
 }  // namespace safetensors

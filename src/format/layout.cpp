@@ -96,15 +96,15 @@ std::uint64_t checked_nbytes(const TensorSpec& tensor) {
   if (!nbits) {
     fail(ErrorCode::kOverflow,
          "overflow computing buffer size from shape and/or element type: tensor" + named() +
-             " has shape " + shown(tensor.shape),
+             " has shape " + shown(std::span(tensor.shape)),
          context());
   }
   if (*nbits % 8 != 0) {
     fail(ErrorCode::kMisalignedSlice,
          "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
          "boundary, this is invalid. Tensor" +
-             named() + ": " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) +
-             " takes " + counted(*nbits, "bit"),
+             named() + ": " + std::string(name(tensor.dtype)) + " " +
+             shown(std::span(tensor.shape)) + " takes " + counted(*nbits, "bit"),
          context());
   }
   return *nbits / 8;
@@ -116,8 +116,8 @@ std::uint64_t checked_nbytes(const TensorData& tensor) {
   const auto context = [&] { return ErrorContext{.subject = std::string(tensor.name)}; };
   if (nbytes != tensor.bytes.size()) {
     fail(ErrorCode::kInvalidTensorInfo,
-         "invalid shape, data type, or offset for tensor `" + clipped(tensor.name) +
-             "`: " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
+         "invalid shape, data type, or offset for tensor `" + clipped(tensor.name) + "`: " +
+             std::string(name(tensor.dtype)) + " " + shown(std::span(tensor.shape)) + " takes " +
              counted(nbytes, "byte") + ", " + grouped(tensor.bytes.size()) + " are given",
          context());
   }
@@ -243,6 +243,11 @@ LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadat
 }
 
 }  // namespace
+
+TensorData detail::checked(TensorData tensor) {
+  (void)checked_nbytes(tensor);
+  return tensor;
+}
 
 LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* metadata) {
   return plan_tensors(tensors, metadata, Layout::kCanonical, 0);

@@ -47,4 +47,10 @@ void to_float(const TensorView& tensor, std::span<float> to) {
   }
 }
 
+std::vector<float> to_float(const TensorView& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
+  to_float(tensor, values);
+  return values;
+}
+
 }  // namespace safetensors

@@ -109,4 +109,12 @@ TEST_CASE("C: dtypes, codes and versions have their names") {
   CHECK(safetensors_code_name(34) == nullptr);
   CHECK(safetensors_abi_version() == SAFETENSORS_ABI_VERSION);
   CHECK(std::string(safetensors_version()) == SAFETENSORS_VERSION);
+#if SAFETENSORS_VERSION_NUMBER >= 200
+  constexpr int kNumber = SAFETENSORS_VERSION_NUMBER;
+  CHECK(std::to_string(kNumber / 10000) + "." + std::to_string(kNumber / 100 % 100) + "." +
+            std::to_string(kNumber % 100) ==
+        SAFETENSORS_VERSION);
+#else
+  FAIL("the version is older than 0.2.0");
+#endif
 }

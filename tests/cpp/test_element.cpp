@@ -179,8 +179,7 @@ TEST_CASE("a span becomes a tensor to save") {
   // Elements of several bytes do not compile where the order is not the file's.
   using T = std::conditional_t<std::endian::native == std::endian::little, float, std::int8_t>;
   const std::vector<T> values = {T{1}, T{2}};
-  const std::vector<std::uint64_t> shape = {2, 1};
-  const safetensors::TensorData data = safetensors::tensor_data("t", shape, values);
+  const safetensors::TensorData data = safetensors::tensor_data("t", {2, 1}, values);
   CHECK(data.dtype == dtype_of<T>());
   CHECK(data.bytes.size() == 2 * sizeof(T));
   const safetensors::Buffer file = safetensors::serialize({&data, 1});

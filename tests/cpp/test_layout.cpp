@@ -1,8 +1,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "roundtrip.hpp"
@@ -55,6 +58,45 @@ TEST_CASE("an empty plan, one with only metadata, and one tensor") {
   CHECK(json_of(one, &metadata) == R"({"__metadata__":{"format":"pt"},)"
                                    R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})");
   CHECK(json_of(one, &empty).starts_with(R"({"__metadata__":{},"a":)"));
+}
+
+TEST_CASE("a shape views a vector or span, and copies a list") {
+  using safetensors::Shape;
+  const std::vector<std::uint64_t> axes = {2, 3};
+  CHECK(Shape(axes).data() == axes.data());
+  CHECK(Shape(std::span(axes).last(1)).data() == axes.data() + 1);
+  CHECK(Shape().empty());
+  std::vector<safetensors::TensorSpec> specs;
+  for (std::uint64_t rows = 0; rows < 9; ++rows) specs.push_back({"a", {rows, 3}, Dtype::kU8});
+  for (std::uint64_t rows = 0; rows < 9; ++rows) {  // kept, also where the vector has moved them
+    const Shape& shape = specs[rows].shape;
+    REQUIRE(shape.size() == 2);
+    CHECK(shape[0] == rows);
+    CHECK(shape[1] == 3);
+  }
+  Shape copy = specs[8].shape;
+  specs.clear();
+  copy = Shape(copy);
+  CHECK(std::ranges::equal(copy, std::vector<std::uint64_t>{8, 3}));
+  static_assert(!std::is_constructible_v<Shape, std::vector<std::uint64_t>>);
+  static_assert(!std::is_constructible_v<Shape, const std::vector<std::int64_t>&>);
+}
+
+TEST_CASE("tensor_data refuses what plan_layout would refuse, with the same error") {
+  const std::vector<std::uint8_t> values(5);
+  const auto error_of = [&](const char* name, const safetensors::Shape& shape) {
+    const TensorData tensor{name, shape, std::as_bytes(std::span(values)), Dtype::kU8};
+    const std::string planned = test::error_of([&] { (void)plan_layout({&tensor, 1}); }).what();
+    const safetensors::Error made =
+        test::error_of([&] { (void)safetensors::tensor_data(name, shape, values); });
+    CHECK(made.what() == planned);
+    CHECK(made.subject() == name);
+    return planned;
+  };
+  CHECK(error_of("w", {2, 3}).ends_with("`w`: U8 [2, 3] takes 6 bytes, 5 are given"));
+  CHECK(error_of("w", {}).ends_with("`w`: U8 [] takes 1 byte, 5 are given"));
+  CHECK(error_of("__metadata__", {5}).starts_with("a tensor cannot be named"));
+  CHECK(safetensors::tensor_data("w", {5, 1}, values).bytes.size() == 5);
 }
 
 TEST_CASE("tensors are sorted by dtype, then by the bytes of their names") {

@@ -110,6 +110,36 @@ TEST_CASE("copy_to gives the same values on machines of both byte orders") {
   CHECK(integers[0] == 0xC0000000'3F800000);
 }
 
+template <typename T>
+concept IsCopied = requires(const TensorView& view) { view.to_vector<T>(); };
+
+TEST_CASE("to_vector copies a tensor, also a temporary one") {
+  std::vector<std::byte> bytes(13, std::byte{0});
+  bytes[1] = std::byte{1};
+  bytes[9] = std::byte{2};
+  CHECK(view_of(Dtype::kU32, bytes, 1).to_vector<std::uint32_t>() ==
+        std::vector<std::uint32_t>{1, 0, 2});  // unaligned
+  CHECK(view_of(Dtype::kF4, bytes, 1).to_vector<std::byte>() ==
+        std::vector<std::byte>(bytes.begin() + 1, bytes.end()));
+  CHECK(view_of(Dtype::kU32, {}).to_vector<std::uint32_t>().empty());
+  const auto text =
+      test::error_of([&] { (void)view_of(Dtype::kU32, bytes, 1).to_vector<float>(); }).what();
+  CHECK(std::string(text) == "tensor `t` (U32) does not hold elements of type float");
+  static_assert(IsCopied<double> && !IsCopied<bool> && !IsCopied<char>);
+}
+
+TEST_CASE("to_float of a tensor returns its floats") {
+  std::vector<std::byte> bytes = {std::byte{0x80}, std::byte{0x3F}, std::byte{0x00},
+                                  std::byte{0xC0}};
+  CHECK(safetensors::to_float(view_of(Dtype::kBF16, bytes)) == std::vector<float>{1.0F, -2.0F});
+  CHECK(safetensors::to_float(view_of(Dtype::kF4, bytes)).size() == 8);
+  CHECK(safetensors::to_float(view_of(Dtype::kF32, {})).empty());
+  const safetensors::Error error =
+      test::error_of([&] { (void)safetensors::to_float(view_of(Dtype::kI16, bytes)); });
+  CHECK(error.code() == test::ErrorCode::kUnsupportedDtype);
+  CHECK(error.subject() == "t");
+}
+
 TEST_CASE("a slice with contiguous bytes is a view, others can be copied") {
   std::vector<std::uint8_t> values(24);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint8_t>(i);
