@@ -133,10 +133,10 @@ bool read_plain_object(PlainJson& json, Handler& handler, unsigned max_depth) {
 /// Requires: `text` is valid UTF-8.
 template <typename Handler>
 [[nodiscard]] bool read_plain_document(std::string_view text, Handler& handler) {
-  constexpr unsigned kMaxDepth = 4;
+  constexpr unsigned kMaxNesting = 4;
   PlainJson json(text);
   json.skip_space();
-  if (!detail::read_plain_object(json, handler, kMaxDepth)) return false;
+  if (!detail::read_plain_object(json, handler, kMaxNesting)) return false;
   json.skip_space();
   return json.is_at_end();
 }

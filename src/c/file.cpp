@@ -2,7 +2,6 @@
 #include "c/file.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <ranges>
 #include <string>
@@ -119,7 +118,8 @@ std::uint64_t safetensors_file::header_nbytes(std::uint32_t number) const {
 
 std::size_t safetensors_file::size() const noexcept {
   if (model_) return model_->size();
-  return open_ ? open_->header().size() : own_header_->size();
+  if (open_) return open_->header().size();
+  return own_header_ ? own_header_->size() : 0;
 }
 
 ModelTensor safetensors_file::tensor(std::size_t index) const {
@@ -130,7 +130,7 @@ ModelTensor safetensors_file::tensor(std::size_t index) const {
 ModelTensor safetensors_file::at(std::string_view name) const {
   if (model_) return model_->at(name);
   // The error of an open file names it.
-  return {open_ ? &open_->at(name) : &own_header_->at(name), 0};
+  return {open_ ? &open_->at(name) : &header(0).at(name), 0};
 }
 
 void safetensors_file::check_range(std::uint32_t number, std::uint64_t begin,
@@ -257,7 +257,7 @@ std::int32_t safetensors_header_json(const safetensors_file* file, std::uint32_t
                                             " bytes, the destination " + std::to_string(room));
     }
     const std::string json = file->file(number).header_json();
-    std::memcpy(to, json.data(), json.size());
+    std::ranges::copy(json, to);
   });
 }
 

@@ -89,8 +89,7 @@ std::int32_t report(safetensors_error* error, const Error& thrown) noexcept {
 }
 
 std::int32_t report(safetensors_error* error, const Stopped& thrown) noexcept {
-  return report(error, SAFETENSORS_STOPPED,
-                {.text = "a callback ended the call", .detail = thrown.value});
+  return report(error, SAFETENSORS_STOPPED, {.text = thrown.what(), .detail = thrown.value});
 }
 
 }  // namespace safetensors::c

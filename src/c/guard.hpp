@@ -16,7 +16,10 @@ namespace safetensors::c {
 
 /// What a callback of the program ended the call with. The core passes it on, as it does with any
 /// exception that is not its own.
-struct Stopped {
+struct Stopped : std::exception {
+  explicit Stopped(std::int32_t number = 0) noexcept : value(number) {}
+  [[nodiscard]] const char* what() const noexcept override { return "a callback ended the call"; }
+
   std::int32_t value;
 };
 

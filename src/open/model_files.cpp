@@ -18,14 +18,20 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kDefaultIndex = "model.safetensors.index.json";
 
+/// Returns the subfolders with models, as text; nothing if one of them cannot be read.
+std::string readable_models_below(const fs::path& folder) {
+  try {
+    return detail::models_below(folder);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 /// Returns an error that names the folder, and its subfolders with models if it has no file of one.
 Error about_folder(const Error& error, const fs::path& folder) {
   std::string below;
   if (error.code() == ErrorCode::kNoModel && error.subject().empty()) {
-    try {
-      below = detail::models_below(folder);
-    } catch (const Error&) {  // a subfolder that cannot be read changes nothing
-    }
+    below = readable_models_below(folder);
   }
   if (below.empty()) return error.with_context({}, folder);
   return {error.code(), error.what() + ("; " + below), {.path = folder}};

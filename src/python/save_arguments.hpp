@@ -1,4 +1,5 @@
-// How a file is saved, from Python's SaveArguments (_saving/arguments.py): the only code that reads it.
+// How a file is saved, from Python's SaveArguments (_saving/arguments.py), which only this code
+// reads.
 #pragma once
 
 #include <cstdint>
