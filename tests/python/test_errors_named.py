@@ -245,7 +245,7 @@ def test_loads_name_subfolders_with_models(tmp_path):
         for_numpy.save_file({"a": ONE}, tmp_path / name / "model.safetensors")
     error = error_of(lambda: load_files(tmp_path), FileNotFoundError)
     assert str(error) == (
-        f"No .safetensors files in the directory (in {tmp_path}); these folders have some: "
-        f"{tmp_path}/unet, {tmp_path}/vae"
+        "No .safetensors files in the directory; these folders have some: "
+        f"{tmp_path}/unet, {tmp_path}/vae (in {tmp_path})"
     )
     assert (error.code, error.path, error.errno) == ("no_model", str(tmp_path), 2)
