@@ -224,7 +224,8 @@ typedef struct safetensors_options {
   size_t variant_size;
   /* safetensors_open and safetensors_open_model: compare all that is read with these sums, which
    * may be freed after the call. Files are then read, not mapped. What differs is DAMAGED, at
-   * opening (size and header) or at reading. */
+   * opening (size and header; a tensor of the sums that the model of a folder or an index lacks) or
+   * at reading. */
   const safetensors_sums* sums;
 } safetensors_options;
 
@@ -488,12 +489,12 @@ typedef struct safetensors_damage {
   uint64_t end;
 } safetensors_damage;
 /* Reads all files, and compares them with sums. Calls `report` on the calling thread for each range
- * that differs, and for each file of the sums that a model of several files lacks; the struct and
- * its texts are valid until `report` returns. It returns 0 to go on, as the functions of a watch,
- * and may be NULL. Sets *count to the number of reports: 0 means that all is as the sums say.
- * Tensors of which the sums have only a SHA-256 are not compared.
- * Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED, INVALID_ARGUMENT (a header alone,
- * or the sums have nothing about a file). */
+ * that differs, and for each file and tensor of the sums that a model lacks, if
+ * safetensors_open_model opened it by a folder or an index; the struct and its texts are valid
+ * until `report` returns. It returns 0 to go on, as the functions of a watch, and may be NULL. Sets
+ * *count to the number of reports: 0 means that all is as the sums say. A SHA-256 of a header is
+ * not compared. Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED, INVALID_ARGUMENT (a
+ * header alone, the sums have nothing about a file, or only a SHA-256 of a tensor). */
 SAFETENSORS_API int32_t safetensors_verify(
     const safetensors_file* file, const safetensors_sums* sums,
     int32_t (*report)(void* context, const safetensors_damage* damage), void* context,

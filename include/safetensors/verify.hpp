@@ -99,9 +99,10 @@ struct Damage {
     const std::function<void(std::uint64_t done)>& progress = {});
 
 /// Returns what sums say about a file: about the entry with the longest path that `file` ends with,
-/// or about their only one. Tensors of which they have only a SHA-256 are left out.
+/// or about their only one. A header of which they have a SHA-256 is left out.
 ///
-/// Throws: Error kInvalidArgument if the sums have nothing about the file.
+/// Throws: Error kInvalidArgument if the sums have nothing about the file, or only a SHA-256 of a
+///   tensor.
 [[nodiscard]] SAFETENSORS_API FileDigests digests_of(const Sums& sums,
                                                      const std::filesystem::path& file);
 /// Returns the position of that entry in sums.files(). Throws: as digests_of().

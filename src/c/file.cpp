@@ -88,7 +88,8 @@ safetensors_file::safetensors_file(SafeOpen open)
       data_(data_in_memory(*open_)),
       paths_{safetensors::c::utf8_of(open_->path())} {}
 
-safetensors_file::safetensors_file(safetensors::Model model) : model_(std::move(model)) {
+safetensors_file::safetensors_file(safetensors::Model model, bool is_whole)
+    : model_(std::move(model)), is_whole_(is_whole) {
   paths_.reserve(model_->file_count());
   for (std::size_t i = 0; i < model_->file_count(); ++i) {
     paths_.push_back(safetensors::c::utf8_of(model_->found().path(i)));

@@ -18,7 +18,8 @@
 struct safetensors_file {
  public:
   explicit safetensors_file(safetensors::SafeOpen open);
-  explicit safetensors_file(safetensors::Model model);
+  /// is_whole: a folder or an index led to the model, so that it has all of its files.
+  safetensors_file(safetensors::Model model, bool is_whole);
   /// Makes a file from a header alone: its tensors have no bytes.
   safetensors_file(safetensors::Header header, std::uint64_t header_nbytes);
   safetensors_file(const safetensors_file&) = delete;
@@ -38,6 +39,11 @@ struct safetensors_file {
   [[nodiscard]] const safetensors::Header& header(std::uint32_t number) const;
   /// Returns the length of a file's header in bytes. Throws: what header() throws.
   [[nodiscard]] std::uint64_t header_nbytes(std::uint32_t number) const;
+
+  /// Returns the model that a folder or an index led to; nullptr if the caller chose a file.
+  [[nodiscard]] const safetensors::Model* whole_model() const noexcept {
+    return is_whole_ && model_ ? &*model_ : nullptr;
+  }
 
   [[nodiscard]] std::size_t size() const noexcept;
   /// Requires: index < size(). Throws: what Model::tensor() throws.
@@ -63,6 +69,7 @@ struct safetensors_file {
   std::optional<safetensors::Model> model_;
   std::optional<safetensors::Header> own_header_;
 
+  bool is_whole_ = false;            // model_
   std::span<const std::byte> data_;  // of open_: the data section; null if not in memory
   std::uint64_t header_nbytes_ = 0;  // of own_header_
   std::vector<std::string> paths_;   // none of a header alone

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "c/file.hpp"
@@ -106,13 +107,20 @@ std::int32_t safetensors_open_model(const char* path, std::size_t path_size,
     const safetensors::ModelChoice choice = {
         .name = std::string(text_of(given.name, given.name_size, "name")),
         .variant = std::string(text_of(given.variant, given.variant_size, "variant"))};
+    const std::filesystem::path where = path_of(path, path_size);
+    std::error_code ignored;
+    const bool is_folder = std::filesystem::is_directory(where, ignored);
     safetensors::Model opened(
-        safetensors::find_model_files(path_of(path, path_size), choice),
+        safetensors::find_model_files(where, choice),
         [files = open_options_of(given), sums = sums_of(given)](const std::filesystem::path& file) {
           return open_path(file, files, sums.get());
         });
+    const bool is_whole = is_folder || !opened.found().index.empty();
+    if (is_whole && given.sums != nullptr) {
+      safetensors::c::refuse_absent(*given.sums->sums, opened);
+    }
     if ((given.flags & SAFETENSORS_OPEN_ALL) != 0) opened.open_all();
-    *model = new safetensors_file(std::move(opened));
+    *model = new safetensors_file(std::move(opened), is_whole);
   });
 }
 

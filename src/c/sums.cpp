@@ -95,6 +95,11 @@ class Reporter {
   std::size_t count_ = 0;
 };
 
+std::string text_of_absent(const TensorSums& tensor) {
+  return "the model has no tensor `" + safetensors::clipped(tensor.name) +
+         "`, of which the sums have a digest";
+}
+
 void verify(const safetensors_file& file, const Sums& sums, Reporter& reporter,
             const Watch& watch) {
   std::vector<bool> is_there(sums.files().size());
@@ -114,21 +119,48 @@ void verify(const safetensors_file& file, const Sums& sums, Reporter& reporter,
     for (const Damage& range : damage) reporter.add(range);
     before += safetensors::unchecked(each.source())->size();
   }
-  for (std::size_t i = 0; count > 1 && i < is_there.size(); ++i) {
-    if (is_there[i]) continue;
-    const std::string& name = sums.files()[i].path;
-    reporter.add({.tensor = {},
-                  .file = name,
-                  .begin = 0,
-                  .end = sums.files()[i].nbytes,
-                  .expected = {},
-                  .found = "the model has no file " + safetensors::clipped(name) +
-                           ", of which the sums have digests"});
+  if (const safetensors::Model* const model = file.whole_model()) {
+    for (std::size_t i = 0; i < is_there.size(); ++i) {
+      if (is_there[i]) continue;
+      const safetensors::FileSums& entry = sums.files()[i];
+      reporter.add({.tensor = {},
+                    .file = entry.path,
+                    .begin = 0,
+                    .end = entry.nbytes,
+                    .expected = {},
+                    .found = "the model has no file " + safetensors::clipped(entry.path) +
+                             ", of which the sums have digests"});
+    }
+    for (const TensorSums& tensor : safetensors::c::absent_of(sums, *model)) {
+      if (!is_there[tensor.file]) continue;
+      reporter.add({.tensor = std::string(tensor.name),
+                    .file = sums.files()[tensor.file].path,
+                    .begin = 0,
+                    .end = sums.files()[tensor.file].nbytes,
+                    .expected = {},
+                    .found = text_of_absent(tensor)});
+    }
   }
   watch.show(total, total);
 }
 
 }  // namespace
+
+std::vector<TensorSums> safetensors::c::absent_of(const Sums& sums, const Model& model) {
+  std::vector<TensorSums> absent;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const TensorSums tensor = sums.tensor(i);
+    if (!model.contains(tensor.name)) absent.push_back(tensor);
+  }
+  return absent;
+}
+
+void safetensors::c::refuse_absent(const Sums& sums, const Model& model) {
+  const std::vector<TensorSums> absent = absent_of(sums, model);
+  if (absent.empty()) return;
+  fail(ErrorCode::kDamaged, text_of_absent(absent.front()),
+       {.path = model.found().folder, .subject = std::string(absent.front().name)});
+}
 
 std::int32_t safetensors_sums_open(const char* path, std::size_t path_size, safetensors_sums** sums,
                                    safetensors_error* error) {

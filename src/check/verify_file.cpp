@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/display_path.hpp"
+#include "base/text.hpp"
 #include "safetensors/parallel.hpp"
 #include "safetensors/verify.hpp"
 
@@ -44,8 +45,10 @@ FileDigests digests_of(const Sums& sums, const std::filesystem::path& file) {
     const TensorSums tensor = sums.tensor(i);
     if (tensor.file != number) continue;
     if (!tensor.xxh3_128) {
-      digests.is_partial = true;
-      continue;
+      fail(ErrorCode::kInvalidArgument,
+           "the sums have only a SHA-256 of tensor `" + clipped(tensor.name) +
+               "`, which `safetensors check` compares",
+           {.path = file, .subject = std::string(tensor.name)});
     }
     TensorDigests wanted{.digest = tensor.xxh3_128};
     if (tensor.blocks) wanted.blocks.assign(tensor.blocks->begin(), tensor.blocks->end());

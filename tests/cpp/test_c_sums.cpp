@@ -196,3 +196,43 @@ TEST_CASE("C: a file that is opened with sums returns no damaged byte") {
   CHECK(named(safetensors_open(SAFETENSORS_TEXT(folder.second.string().c_str()), &options, &opened,
                                nullptr)) == "kDamaged");
 }
+
+TEST_CASE("C: all that sums name is there") {
+  const Folder folder;
+  const std::string first = folder.first.filename().string();
+  const std::string a = R"({"weight_map": {"a": ")" + first + R"(")";
+  const SumsHandle sums = folder.sums();
+  for (const std::string& index :
+       {a + "}}", a + R"(, "b": ")" + folder.second.filename().string() + R"("}})"}) {
+    test::write_text(folder.index, index);
+    Reports reports;
+    CHECK(verify(folder, reports) == "ok");
+    CHECK(reports.tensors.back() == "empty");
+    const bool has_second = index != a + "}}";
+    CHECK(reports.texts.size() == (has_second ? 1 : 2));
+    if (!has_second)
+      CHECK(reports.texts[0].find("no file model-00002-of-00002") != std::string::npos);
+    safetensors_file* opened = nullptr;
+    safetensors_error error{};
+    CHECK(named(folder.open(sums.get(), &opened, &error)) == "kDamaged");
+    CHECK(std::string(error.text + error.subject) == (has_second ? "empty" : "b"));
+  }
+  // One file that the caller chose need not be all.
+  auto options = test::sized<safetensors_options>();
+  options.sums = sums.get();
+  safetensors_file* opened = nullptr;
+  REQUIRE(safetensors_open_model(SAFETENSORS_TEXT(folder.first.string().c_str()), &options, &opened,
+                                 nullptr) == 0);
+  safetensors_close(opened);
+}
+
+TEST_CASE("tensors of which sums have only a SHA-256 are not passed over") {
+  const Folder folder;
+  safetensors::TensorSums tensor{.name = "b", .file = 0};
+  tensor.sha256 = safetensors::Digest::parse("sha256:" + std::string(64, '0'));
+  safetensors::Sums sums;
+  (void)sums.add_file(Folder::sums_of(folder.second).files()[0]);
+  sums.add_tensor(tensor);
+  CHECK(test::outcome_of([&] { (void)safetensors::digests_of(sums, folder.second); }) ==
+        "kInvalidArgument");
+}
