@@ -1,9 +1,10 @@
 """Makes a wheel of the distribution `safetensors-cpp` from a wheel of this project.
 
     python scripts/beside_wheel.py dist/safetensors-*.whl FOLDER
+    python scripts/beside_wheel.py . FOLDER
 
 The files of the wheel get into `safetensors_cpp/_package`, unchanged. Prints the name of the new
-wheel. Nothing is compiled.
+wheel. Nothing is compiled, unless a folder with the sources is given: pip first makes their wheel.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -100,9 +103,31 @@ def write(target: Path, files: dict[str, tuple[bytes, int]], date: tuple[int, ..
 def main(arguments: list[str]) -> int:
     """Runs the program. Returns the exit status."""
     if len(arguments) != 2:
-        print("usage: beside_wheel.py WHEEL FOLDER", file=sys.stderr)
+        print("usage: beside_wheel.py WHEEL|SOURCES FOLDER", file=sys.stderr)
         return 2
     source, folder = map(Path, arguments)
+    if not source.is_dir():
+        return convert(source, folder)
+    with tempfile.TemporaryDirectory() as built:
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "-w",
+            built,
+            os.fspath(source),
+        ]
+        done = subprocess.run(command, stdout=sys.stderr, check=False)
+        if done.returncode != 0:
+            return done.returncode
+        (wheel,) = Path(built).iterdir()
+        return convert(wheel, folder)
+
+
+def convert(source: Path, folder: Path) -> int:
+    """Makes the new wheel in a folder, and prints its name. Returns the exit status."""
     parts = source.name.split("-", 2)
     if parts[0] != "safetensors" or len(parts) != 3 or source.suffix != ".whl":
         print(f"{source}: not the name of a wheel of safetensors", file=sys.stderr)

@@ -125,6 +125,37 @@ def make_wheel(scripts, folder, name, version, changes=()):
                 wheel.writestr(f"{stem}.dist-info/{file}", text)
 
 
+BACKEND = """
+import shutil
+
+def build_wheel(folder, settings=None, metadata=None):
+    name = "safetensors-0.8.0-cp311-cp311-any.whl"
+    shutil.copy("built.whl", folder + "/" + name)
+    return name
+"""
+
+
+def test_wheel_beside_upstream_from_sources(scripts, tmp_path):
+    """pip builds the sources, and only the name of the new wheel goes to standard output."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "backend.py").write_text(BACKEND)
+    table = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (sources / "pyproject.toml").write_text(table)
+    make_wheel(scripts, sources, "safetensors", "0.8.0", {"WHEEL": "Wheel-Version: 1.0\n"})
+    (built,) = sources.glob("*.whl")
+    with zipfile.ZipFile(built, "a") as wheel:
+        wheel.writestr("safetensors/_core.so", "module")
+    built.rename(sources / "built.whl")
+    command = [sys.executable, SCRIPTS / "beside_wheel.py", sources, tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    made = tmp_path / "out" / f"safetensors_cpp-{scripts[2].version()}-cp311-cp311-any.whl"
+    assert done.stdout == f"{made}\n"
+    with zipfile.ZipFile(made) as wheel:
+        assert wheel.read("safetensors_cpp/_package/safetensors/_core.so") == b"module"
+
+
 @pytest.fixture
 def release(scripts, tmp_path):
     """A folder with a complete release."""
