@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from support import console
+from support.pages import site_script as script
 
 pytest.importorskip("torch")
 
@@ -48,25 +47,12 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_every_module_is_in_the_reference() -> None:
-    """scripts/site/hooks.py lists each public module of the package, and mkdocs.yml its page."""
+    """scripts/site/pages.py lists each public module of the package, and mkdocs.yml its page."""
     package = DOCS.parent / "python" / "safetensors"
     names = {path.stem for path in package.glob("[a-z]*.py")} | {"weights"}
-    hooks = (DOCS.parent / "scripts" / "site" / "hooks.py").read_text(encoding="utf-8")
-    listed = "".join(re.findall(r"^MODULES \+?= (\[.*\])$", hooks, re.MULTILINE))
-    assert sorted(re.findall(r'"(\w+)"', listed)) == sorted(names)
+    assert sorted(script("pages").MODULES) == sorted(names)
     text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     assert all(f" safetensors.{name}: api/{name}.md\n" in text for name in names)
-
-
-def script(name: str) -> ModuleType:
-    """Returns a module of scripts/site."""
-    path = DOCS.parent / "scripts" / "site" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"site_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_reference_has_every_class() -> None:
@@ -91,6 +77,49 @@ def test_the_reference_has_every_class() -> None:
         ), path.name
         assert "private:" not in page
     assert found > 60
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "page"),
+    [
+        ("docs/faq.md", "[how](howto.md#freeze-a-program)", "[how](howto.md#freeze-a-program)"),
+        ("docs/faq.md", "[format.md](format.md#values)", "[File format](format.md#values)"),
+        ("docs/faq.md", "[`docs/format.md`](format.md)", "[File format](format.md)"),
+        ("docs/faq.md", "[the program](../examples/rl_sync.py)", "the program"),
+        ("docs/faq.md", "[this](../README.md)", "[this](index.md)"),
+        ("docs/faq.md", "![a](images/growth.svg)", "![a](images/growth.svg)"),
+        ("CHANGELOG.md", "[a](docs/faq.md), [b](SECURITY.md)", "[a](faq.md), [b](security.md)"),
+        ("docs/faq.md", "```\n[a](nowhere.md)\n```", "```\n[a](nowhere.md)\n```"),
+        ("docs/faq.md", "`ls --tree` and `-`", "`ls --tree`{ .option } and `-`"),
+        ("docs/faq.md", "## The option `--tree`", "## The option `--tree`"),
+    ],
+)
+def test_links_are_translated(source: str, text: str, page: str, tmp_path: Path) -> None:
+    files = ["docs/faq.md", "docs/howto.md", "docs/format.md", "README.md", "SECURITY.md"]
+    for name in [*files, "CHANGELOG.md", "examples/rl_sync.py", "docs/images/growth.svg"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "mkdocs.yml").write_text("nav:\n  - File format: format.md\n")
+    pages = {name: name.removeprefix("docs/").lower() for name in files if name != "README.md"}
+    assert script("links").Translator(tmp_path, pages).translated(source, text) == page
+
+
+def test_a_link_to_no_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "mkdocs.yml").touch()
+    links = script("links")
+    with pytest.raises(links.BrokenLink, match=r"^docs/a\.md: b\.md does not exist$"):
+        links.Translator(tmp_path, {}).translated("docs/a.md", "[b](b.md)")
+
+
+def test_only_pages_that_changed_are_written(tmp_path: Path) -> None:
+    """The rest keeps its time, which `mkdocs serve` watches; pages that are gone are removed."""
+    pages = script("pages")
+    pages.write({"a.md": "a", "api/b.md": "b"}, tmp_path)
+    before = (tmp_path / "a.md").stat().st_mtime_ns
+    pages.write({"a.md": "a", "api/c.md": "c"}, tmp_path)
+    assert (tmp_path / "a.md").stat().st_mtime_ns == before
+    assert {path.name for path in tmp_path.rglob("*.md")} == {"a.md", "c.md"}
+    assert (tmp_path / "site.css").exists()
 
 
 def test_broken_links_are_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import socket
@@ -9,11 +10,22 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 from support import forked
 
 ROOT = Path(__file__).parents[3]
+
+
+def site_script(name: str) -> ModuleType:
+    """Returns a module of scripts/site, which may import others of that folder."""
+    folder = str(ROOT / "scripts" / "site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        return importlib.import_module(name)
 
 
 class Page:
