@@ -1,6 +1,6 @@
 // Loads from the page cache over a modelled link of half the machine's read rate. A loader that
 // keeps up keeps the link busy. The link is the fake CUDA driver's timed mode: copies take time,
-// and copy nothing. Prints a table in Markdown; see docs/performance.md, "A modelled link".
+// and copy nothing. Prints a table in Markdown; see docs/figures.md, "A modelled link".
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -33,7 +33,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ours", type=Path, metavar="DIR", help="folder with this package, built")
     parser.add_argument("--growth", action="store_true", help="how cost grows, instead of the rows")
     parser.add_argument("--report", action="store_true", help="write the report again and stop")
-    parser.add_argument("--publish", action="store_true", help="into docs/performance.md as well")
+    parser.add_argument("--publish", action="store_true", help="into docs/figures.md as well")
     options = parser.parse_args()
     options.ours = options.ours and options.ours.resolve()
     options.scale = options.scale or (0.02 if options.quick else 1.0)
@@ -244,7 +244,7 @@ def main() -> None:
         results.save()
     text = report.write(results.all, row_names(), options.output)
     if options.publish:
-        report.publish(text, ROOT / "docs" / "performance.md")
+        report.publish(text, ROOT / "docs" / "figures.md")
     print(f"the report is in {options.output}")
 
 

@@ -1,4 +1,4 @@
-"""Draws the chart of the home page from the tables of docs/performance.md.
+"""Draws the chart of the home page from the tables of docs/performance.md and docs/figures.md.
 
 Each row is a bar from 1x to its ratio, on a logarithmic axis. The SVG stands in the page itself, so
 that its text has the colour of the page: an image would follow the system's colours, and not the
@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 # A row of a table, and what the chart calls it. README.md has the same rows. Those that do not win
@@ -37,6 +38,12 @@ class Figures(NamedTuple):
     @property
     def ratio(self) -> float:
         return float(self.shown.replace(",", ""))
+
+
+def tables(docs: Path) -> str:
+    """Returns the pages with the tables; the rows of the first one count before the second's."""
+    pages = ("performance.md", "figures.md")
+    return "".join((docs / page).read_text(encoding="utf-8") for page in pages)
 
 
 def figures(text: str) -> dict[str, Figures]:

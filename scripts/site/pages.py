@@ -47,8 +47,7 @@ def site() -> dict[str, str]:
         name: translator.translated(source, (ROOT / source).read_text(encoding="utf-8"))
         for source, name in sources.items()
     }
-    performance = (DOCS / "performance.md").read_text(encoding="utf-8")
-    pages["index.md"] = pages["index.md"].replace(CHART, chart.chart(performance))
+    pages["index.md"] = pages["index.md"].replace(CHART, chart.chart(chart.tables(DOCS)))
     return pages | reference()
 
 

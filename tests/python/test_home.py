@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 HOME = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PERFORMANCE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+TABLES = site_script("chart").tables(ROOT / "docs")
 MODEL = ROOT / "weights" / "tests" / "data" / "gguf" / "llama_q4_k_m.gguf"
 BLOCK = re.compile(
     r"^    ```(python|console)\n(.*?)^    ```\n(?:\n    ```text\n(.*?)^    ```\n)?", re.M | re.S
@@ -63,8 +63,8 @@ def test_readme_begins_like_the_home_page() -> None:
 def test_the_chart_has_the_figures_of_the_page() -> None:
     """Each row is found, those that lose are among them, and README has the same table."""
     chart = site_script("chart")
-    known = chart.figures(PERFORMANCE)
-    drawing = chart.chart(PERFORMANCE)
+    known = chart.figures(TABLES)
+    drawing = chart.chart(TABLES)
     table = README[README.index("## Speed") :]
     for row, label in chart.ROWS.items():
         figures = known[row]
@@ -80,12 +80,12 @@ def test_the_chart_has_the_figures_of_the_page() -> None:
 def test_a_bar_goes_from_one_to_the_ratio() -> None:
     """To the right and green if this package is faster, to the left and orange if it is slower."""
     chart = site_script("chart")
-    drawing = chart.chart(PERFORMANCE).partition("chart-narrow")[0]
+    drawing = chart.chart(TABLES).partition("chart-narrow")[0]
     (axis,) = re.findall(r'<path d="M(\d+) \S+ stroke="currentColor" opacity="0.7"', drawing)
     bars = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)" .*? fill="(.*?)"', drawing)
     assert len(bars) == len(chart.ROWS)
     for (x, width, color), row in zip(bars, chart.ROWS, strict=True):
-        ratio = chart.figures(PERFORMANCE)[row].ratio
+        ratio = chart.figures(TABLES)[row].ratio
         begin, end = float(x), float(x) + float(width)
         assert abs((end if ratio < 1 else begin) - float(axis)) <= 3
         assert color == (

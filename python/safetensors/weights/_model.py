@@ -158,7 +158,7 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
         return self._model.has_tensor(name)
 
     def get_dtype(self, name: str) -> int:
-        """Returns the code of the effective type (docs/weights.md)."""
+        """Returns the code of the effective type (docs/quantisation.md)."""
         return self._model.get_dtype(name)
 
     def norm_weight_offset_of(self, name: str) -> float | None:

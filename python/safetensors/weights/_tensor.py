@@ -53,7 +53,7 @@ class WeightTensor(NotPickled):
         self.source: str = described[1]  #: the name in the file
         self.shape: tuple[int, ...] = described[2]  #: in values, not bytes; the slowest axis first
         self.storage: str = described[3]  #: "raw", "mlx_pack", "ggml_block", "scheme"
-        self.code: int = described[4]  #: effective type: docs/weights.md
+        self.code: int = described[4]  #: effective type: docs/quantisation.md
         self.type_name: str = described[5]  #: such as "mlx_q4", "Q4_K" or "F16"
         self.quant: QuantParams | None = (
             None if described[6] is None else QuantParams(*described[6])

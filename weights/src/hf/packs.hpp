@@ -56,7 +56,7 @@ class ModuleEntries {
 
 /// Returns the pack whose words are `weight`, or nothing if it is not a pack. `canonical` is its
 /// canonical name, or empty. Checks types, shapes and parameters against each other
-/// (docs/weights.md, "Packs").
+/// (docs/quantisation.md, "Packs").
 ///
 /// Throws: quant_mismatch, with both shapes.
 [[nodiscard]] std::optional<Pack> find_pack(const SourceTensors& tensors,

@@ -111,7 +111,7 @@ def test_gguf(tmp_path, name):
 
 def test_architectures_in_the_documentation():
     """They are those of the table."""
-    text = (pathlib.Path(__file__).parents[3] / "docs" / "weights.md").read_text()
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "names.md").read_text()
     (listed,) = re.findall(r"if the architecture is one of\n([^.]+)\.", text)
     assert re.split(r",\s+", listed) == sorted({key.split(":")[0] for key in TABLES} - {"clip"})
     (towers,) = re.findall(r"`clip.projector_type` is one of\s([^`]+?)\. Split", text)

@@ -1,5 +1,7 @@
 """The examples of docs/weights.md, on the models that the page makes and on others."""
 
+import contextlib
+import io
 import re
 from pathlib import Path
 
@@ -13,24 +15,29 @@ pytest.importorskip("torch")
 PAGE = Path(__file__).parents[3] / "docs" / "weights.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
-BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-PROGRAMS = [block for kind, block in BLOCKS if kind == "python"]
+BLOCKS = re.findall(
+    r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", TEXT, re.DOTALL | re.MULTILINE
+)
+PROGRAMS = [block for kind, block, _ in BLOCKS if kind == "python"]
 MODELS = [DATA / "mlx" / name for name in MLX]
 MODELS += [path for path in sorted((DATA / "gguf").glob("*.gguf")) if path.stem.startswith("l")]
 
 
 def test_the_page_runs(tmp_path, monkeypatch):
-    """All blocks run in their order, from an empty folder."""
+    """All blocks run in their order, from an empty folder, and print what the page shows."""
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    assert [kind for kind, _ in BLOCKS] == [*["python"] * 5, "console"]
+    assert [kind for kind, _, _ in BLOCKS] == [*["python"] * 5, "console"]
     scopes = []
-    for kind, block in BLOCKS:
+    for kind, block, shown in BLOCKS:
         if kind == "console":
             console.check(block, tmp_path)
             continue
         scopes.append({})
-        exec(compile(block, PAGE, "exec"), scopes[-1])
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(block, PAGE, "exec"), scopes[-1])
+        assert out.getvalue() == shown
     _, example, _, schemes, _ = scopes
     assert example["c"].n_layers == 2
     assert "fused" in example

@@ -160,7 +160,7 @@ def test_the_documents_list_every_architecture(script, rules):
     """Those of the tables, and those of the installed gguf."""
     known = set(re.findall(r'"([\w.-]+)"  // GGUF: ', script.TABLES.read_text()))
     known |= {arch for arch, rope in rules.ROPE.items() if rope is None}
-    text = (Path(__file__).parents[3] / "docs" / "weights.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "names.md").read_text()
     section = text[text.index("### Architectures") : text.index("## Configuration")]
     rows = [row.split("|")[2] for row in section.splitlines() if row.startswith("| names")]
     evidence, full, names = ([name.strip() for name in row.split(",")] for row in rows)

@@ -11,7 +11,7 @@ from safetensors.weights import open_weights
 from weights_support.data import DATA
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "weights.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "quantisation.md").read_text(encoding="utf-8")
 TABLE = (ROOT / "weights" / "src" / "schemes" / "table.cpp").read_text(encoding="utf-8")
 #: The endings of names, and the function that then looks at the tensor.
 ROWS = re.findall(r'^    \{"([^"]+)", &(\w+)\},$', TABLE, re.MULTILINE)
@@ -78,7 +78,7 @@ def test_each_type_code_has_a_seed(weights):
 
 
 def test_each_format_of_comfyui_has_a_seed():
-    section = PAGE[PAGE.index("### ComfyUI") : PAGE.index("### What is not decoded")]
+    section = PAGE[PAGE.index("## ComfyUI") : PAGE.index("## What is not decoded")]
     (table,) = re.findall(r"^\| `format` .*\n\|---.*\n((?:\|.*\n)+)", section, re.MULTILINE)
     listed = {
         name for row in table.splitlines() for name in re.findall("`(.*?)`", row.split("|")[1])
@@ -94,7 +94,7 @@ def bytes_of(model):
 
 
 def test_each_type_of_torchao_has_a_seed():
-    section = PAGE[PAGE.index("### torchao") : PAGE.index("### ComfyUI")]
+    section = PAGE[PAGE.index("## torchao") : PAGE.index("## ComfyUI")]
     (table,) = re.findall(r"^\| type .*\n\|---.*\n((?:\|.*\n)+)", section, re.MULTILINE)
     listed = {
         name for row in table.splitlines() for name in re.findall("`(.*?)`", row.split("|")[1])
