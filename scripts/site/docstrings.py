@@ -1,13 +1,23 @@
-"""A griffe extension: the docstrings of the compiled modules, whose stubs have only signatures."""
+"""A griffe extension for docstrings.
+
+The compiled modules have theirs in the module, and only signatures in the stub. Names of documents,
+such as docs/verify.md, become links.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import griffe
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import links
 
 COMPILED = ("safetensors._core", "safetensors._weights")
 
@@ -16,6 +26,10 @@ class CompiledDocstrings(griffe.Extension):
     def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
         if mod.path in COMPILED:
             fill(mod, importlib.import_module(mod.path))
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = links.linked(obj.docstring.value, "html")
 
 
 def fill(documented: Any, compiled: Any) -> None:

@@ -2,8 +2,8 @@
 
 The documents of docs/ and the like of CONTRIBUTING.md are taken with their links translated
 (links.py). The reference is made: of Python for mkdocstrings, of C++ and C from the headers
-(headers.py). mkdocs.yml lists all pages. Any builder that reads mkdocs.yml can build them: nothing
-of the site is in hooks.
+(headers.py), of commands from their parser (commands.py). mkdocs.yml lists all pages. Any builder
+that reads mkdocs.yml can build them: nothing of the site is in hooks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import chart
+import commands
 import headers
 import links
 
@@ -38,33 +39,84 @@ CHART = "<!-- chart -->"
 MODULES = ["torch", "numpy", "flax", "jax", "mlx", "paddle", "tensorflow"]
 MODULES += ["plan", "weights", "delta", "dcp", "sums", "signing"]
 
+# Types that signatures name, and that no page of a module has.
+TYPES = [f"_typing.{name}" for name in ("Source", "Sources", "Path", "Paths", "Progress")]
+TYPES += ["_typing.SumsOption", "_typing.Verify", "plan.Keys", "_torch.AnyDevice"]
+
+# The guides, and the modules that each is about. Names in a guide lead to the reference, and the
+# reference of a module to its guides.
+GUIDES = {
+    "tutorial.md": [],
+    "howto.md": [],
+    "faq.md": [],
+    "loading.md": ["torch", "plan"],
+    "saving.md": ["torch"],
+    "weights.md": ["weights"],
+    "verify.md": ["sums", "signing"],
+    "patches.md": ["delta"],
+    "groups.md": ["torch"],
+    "checkpoints.md": ["dcp"],
+    "jax.md": ["jax"],
+    "engines.md": [],
+}
+
 
 def site() -> dict[str, str]:
     """Returns the Markdown of each page, by its name."""
     sources = {f"docs/{path.name}": path.name for path in sorted(DOCS.glob("*.md"))} | PAGES
-    translator = links.Translator(ROOT, sources)
+    translator = links.Translator(ROOT, sources, mentions())
     pages = {
         name: translator.translated(source, (ROOT / source).read_text(encoding="utf-8"))
         for source, name in sources.items()
     }
     pages["index.md"] = pages["index.md"].replace(CHART, chart.chart(chart.tables(DOCS)))
-    return pages | reference()
+    guide = (DOCS / "cli.md").read_text(encoding="utf-8")
+    pages["cli.md"] = commands.with_links(pages["cli.md"])
+    return pages | reference() | commands.pages(guide)
+
+
+def mentions() -> dict[str, dict[str, str]]:
+    """Returns what names in the guides lead to. A page's own modules count before the others.
+
+    Of the others, short names such as `load` or `read` may mean anything, and lead to nothing.
+    """
+    everywhere = {
+        name: f"[{module}.{name}]"
+        for module in ("safetensors.torch", "safetensors")
+        for name in public_names(module)
+        if "_" in name or not name.islower()
+    }
+    everywhere |= {f"safetensors {name}": f"(commands/{name}.md)" for name in commands.names()}
+    return {
+        page: everywhere
+        | {
+            name: f"[safetensors.{module}.{name}]"
+            for module in modules
+            for name in own_names(module)
+        }
+        for page, modules in GUIDES.items()
+    }
 
 
 def reference() -> dict[str, str]:
     """Returns the pages of the reference."""
     pages = {"api/safetensors.md": python_page("safetensors", public_names("safetensors"))}
-    shared = {*public_names("safetensors"), *MODULES}
     for module in MODULES:
-        names = [name for name in public_names(f"safetensors.{module}") if name not in shared]
-        pages[f"api/{module}.md"] = python_page(f"safetensors.{module}", names)
+        pages[f"api/{module}.md"] = python_page(f"safetensors.{module}", own_names(module))
     cpp = [path for path in sorted(INCLUDE.glob("*.hpp")) if path.name != "export.hpp"]
     weights = sorted(INCLUDE_WEIGHTS.glob("*.hpp"))
     return pages | {
+        "api/types.md": types_page(),
         "api/cpp.md": headers.page("C++ headers", cpp),
         "api/cpp-weights.md": headers.page("C++ headers of the weight layer", weights),
         "api/c.md": headers.page("C header", [INCLUDE / "safetensors.h"]),
     }
+
+
+def own_names(module: str) -> list[str]:
+    """Returns the public names of a module of the package that are not the package's."""
+    shared = {*public_names("safetensors"), *MODULES}
+    return [name for name in public_names(f"safetensors.{module}") if name not in shared]
 
 
 def public_names(module: str) -> list[str]:
@@ -80,7 +132,19 @@ def public_names(module: str) -> list[str]:
 
 def python_page(module: str, names: list[str]) -> str:
     options = f"    options:\n      members: [{', '.join(names)}]\n"
-    return f"# {module}\n\n::: {module}\n{options}"
+    last = module.rpartition(".")[2]
+    titles = links.titles(ROOT)
+    guides = [f"[{titles[page]}](../{page})" for page, own in GUIDES.items() if last in own]
+    head = f"Guides: {', '.join(guides)}\n\n" if guides else ""
+    return f"# {module}\n\n{head}::: {module}\n{options}"
+
+
+def types_page() -> str:
+    """Returns the page of the types that signatures name."""
+    options = "{show_root_heading: true, show_root_full_path: false, show_root_toc_entry: true}"
+    blocks = [f"::: safetensors.{name}\n    options: {options}\n" for name in TYPES]
+    head = "# Types in signatures\n\nWhat the arguments of functions of several modules may be.\n"
+    return "\n".join([head, *blocks])
 
 
 def write(pages: dict[str, str], folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from safetensors._cli.main import commands, parser
 from support import console
 from support.pages import site_script as script
 
@@ -102,6 +103,59 @@ def test_links_are_translated(source: str, text: str, page: str, tmp_path: Path)
     (tmp_path / "mkdocs.yml").write_text("nav:\n  - File format: format.md\n")
     pages = {name: name.removeprefix("docs/").lower() for name in files if name != "README.md"}
     assert script("links").Translator(tmp_path, pages).translated(source, text) == page
+
+
+NAMES = {"load_files": "[t.load_files]", "safetensors check": "(commands/check.md)"}
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("`load_files`, `load_files`", "[`load_files`][t.load_files], `load_files`"),
+        ("`load_files(path)`", "[`load_files(path)`][t.load_files]"),
+        (
+            "`load_files`\n## a\n`load_files`",
+            "[`load_files`][t.load_files]\n## a\n[`load_files`][t.load_files]",
+        ),
+        ("`safetensors check FILE`", "[`safetensors check FILE`](commands/check.md)"),
+        ("[by\n`load_files`](#a)", "[by\n`load_files`](#a)"),
+        ("# `load_files`", "# `load_files`"),
+        ("    `load_files`", "    `load_files`"),
+        ("```\n`load_files`\n```", "```\n`load_files`\n```"),
+        ("`load`", "`load`"),
+    ],
+)
+def test_the_first_mention_leads_to_the_reference(text: str, page: str, tmp_path: Path) -> None:
+    (tmp_path / "mkdocs.yml").touch()
+    pages = {"docs/a.md": "a.md", "docs/b.md": "b.md"}
+    translator = script("links").Translator(tmp_path, pages, {"a.md": NAMES})
+    assert translator.translated("docs/a.md", text) == page
+    assert translator.translated("docs/b.md", text) == text
+
+
+def test_every_command_has_a_page() -> None:
+    """Made of its parser; docs/cli.md leads to it, it leads back, and mkdocs.yml lists it."""
+    pages = script("pages").site()
+    nav = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    found = commands(parser())
+    for name, command in found.items():
+        page = pages[f"commands/{name}.md"]
+        for action in command._actions:
+            if action.option_strings and action.option_strings[0] not in ("-h", "--color", "-q"):
+                assert f"| `{action.option_strings[0]}" in page
+        assert f"safetensors {name} " in page[page.index("## Examples") :]
+        assert f" [`{name}`](commands/{name}.md)" in pages["cli.md"]
+        (anchor,) = re.findall(r"\[guide\]\(\.\./cli\.md#(.*?)\)", page)
+        assert name in anchor.split("-")
+        assert f"          - {name}: commands/{name}.md\n" in nav
+    assert nav.count(": commands/") == len(found)
+
+
+def test_guides_and_reference_lead_to_each_other() -> None:
+    pages = script("pages").site()
+    assert "[`load_into`][safetensors.torch.load_into]" in pages["loading.md"]
+    assert "[`open_weights`][safetensors.weights.open_weights]" in pages["weights.md"]
+    assert "Guides: [Loading](../loading.md), [Saving](../saving.md)" in pages["api/torch.md"]
 
 
 def test_a_link_to_no_file_is_an_error(tmp_path: Path) -> None:
