@@ -39,6 +39,10 @@ CHART = "<!-- chart -->"
 MODULES = ["torch", "numpy", "flax", "jax", "mlx", "paddle", "tensorflow"]
 MODULES += ["plan", "weights", "delta", "dcp", "sums", "signing"]
 
+# The comments of headers, and pages for contributors, have the words of every guide: the search
+# shows the guides first.
+LESS_FOUND = "---\nsearch:\n  boost: 0.3\n---\n\n"
+
 # Types that signatures name, and that no page of a module has.
 TYPES = [f"_typing.{name}" for name in ("Source", "Sources", "Path", "Paths", "Progress")]
 TYPES += ["_typing.SumsOption", "_typing.Verify", "plan.Keys", "_torch.AnyDevice"]
@@ -69,6 +73,8 @@ def site() -> dict[str, str]:
         name: translator.translated(source, (ROOT / source).read_text(encoding="utf-8"))
         for source, name in sources.items()
     }
+    for name in PAGES.values():
+        pages[name] = LESS_FOUND + pages[name]
     pages["index.md"] = pages["index.md"].replace(CHART, chart.chart(chart.tables(DOCS)))
     guide = (DOCS / "cli.md").read_text(encoding="utf-8")
     pages["cli.md"] = commands.with_links(pages["cli.md"])
@@ -107,9 +113,9 @@ def reference() -> dict[str, str]:
     weights = sorted(INCLUDE_WEIGHTS.glob("*.hpp"))
     return pages | {
         "api/types.md": types_page(),
-        "api/cpp.md": headers.page("C++ headers", cpp),
-        "api/cpp-weights.md": headers.page("C++ headers of the weight layer", weights),
-        "api/c.md": headers.page("C header", [INCLUDE / "safetensors.h"]),
+        "api/cpp.md": LESS_FOUND + headers.page("C++ headers", cpp),
+        "api/cpp-weights.md": LESS_FOUND + headers.page("C++ headers of the weight layer", weights),
+        "api/c.md": LESS_FOUND + headers.page("C header", [INCLUDE / "safetensors.h"]),
     }
 
 
