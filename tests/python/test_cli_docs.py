@@ -1,4 +1,4 @@
-"""The examples of docs/cli.md and the commands of docs/verify.md.
+"""The examples of docs/cli.md.
 
 Each section runs in a new folder with the files that docs/cli.md describes.
 
@@ -94,16 +94,6 @@ def test_the_section_runs(section: str, files: Path, tmp_path: Path) -> None:
             assert [status for _, status in console.run(block, folder)] == [0, 0, 0]
         else:
             console.check(block, folder)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
-def test_the_page_about_sums_runs(files: Path, tmp_path: Path) -> None:
-    pytest.importorskip("model_signing")
-    blocks = console.BLOCK.findall((ROOT / "docs" / "verify.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 2
-    for i, block in enumerate(blocks):
-        console.check(block, shutil.copytree(files, tmp_path / str(i)))
 
 
 def test_no_example_is_left_out() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import torch
 from safetensors import delta
 from safetensors.plugins import vllm
 from safetensors.torch import load, load_file, load_files, save_file
-from support import console, sharded
-from support.pages import ROOT, Page, run_alone, run_on_ranks
+from support import sharded
+from support.pages import ROOT, Page, run_alone, run_in_order, run_on_ranks
 
 
 @pytest.fixture
@@ -65,13 +66,14 @@ def test_saving(folder):
     assert all(torch.equal(each, torch.zeros(250, 1000)) for each in loaded.values())
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 def test_verify(folder):
-    """test_verify_load.py and test_signing.py run the programs that load."""
-    page = Page("docs/verify.md")
-    programs = [program for program in page.programs if "load_files" not in program]
-    assert programs
-    page.run("\n".join(programs))
-    assert (folder / "model.sums.json").exists()
+    """The whole page, from an empty folder, prints what it shows."""
+    pytest.importorskip("model_signing")
+    scope = run_in_order(Page("docs/verify.md").text, folder)
+    assert scope["bad"] == {"layers.2.weight"}
+    assert (folder / "weight.sums.json").exists()
 
 
 @pytest.mark.slow
@@ -142,35 +144,19 @@ def test_the_settings_of_engines():
     assert dict(table)["budget_bytes"] == "1 GiB"
 
 
-def test_patches(folder, capsys):
-    """The receiver has the trainer's weights, by patches of a few hundred bytes."""
+def test_patches(folder):
+    """The whole page prints what it shows; the receiver has the weights by small patches."""
     page = Page("docs/patches.md")
-    train, receive, files, values = page.programs
-    trained = page.run(train)["trained"].state_dict()
-    served = page.run(receive)["served"].state_dict()
+    scope = run_in_order(page.text, folder)
+    trained, served = (scope[name].state_dict() for name in ("trained", "served"))
     assert all(torch.equal(served[name], trained[name]) for name in trained)
-    paths = sorted(folder.glob("*.safetensors-patch"))
-    assert len(paths) == 3
-    assert all(path.stat().st_size < 2500 for path in paths)
-
-    capsys.readouterr()
-    tuned = page.run(files)["tuned"]
-    assert load_file("again.safetensors").keys() == tuned.keys()
+    for step in (1, 2, 3):
+        assert (folder / f"{step}.safetensors-patch").stat().st_size < 2500
+    assert load_file("again.safetensors").keys() == scope["tuned"].keys()
     assert Path("again.safetensors").read_bytes() == Path("tuned.safetensors").read_bytes()
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["a", "b", "c"]
-    found = page.run(values)
-    assert (found["indices"].tolist(), found["values"].tolist()) == ([0, 1], [1, 1])
-
-
-def test_the_commands_of_patches(folder):
-    """Between files of two steps."""
-    (block,) = console.BLOCK.findall(Page("docs/patches.md").text)
-    for step in range(2):
-        save_file({"a": torch.arange(100) == step}, f"step{step}.safetensors")
-    first, second = console.run(block, folder)
-    assert first[1] == 1, "diff says that the files differ"
-    assert second == ("received.safetensors: step0.safetensors after the patch\n", 0)
-    assert load_file("received.safetensors")["a"].nonzero().item() == 1
+    assert load_file("received.safetensors")["weight"].nonzero().tolist() == [
+        [7, i] for i in range(10)
+    ]
 
 
 def test_no_loader_takes_a_patch_for_a_model(folder):

@@ -228,7 +228,7 @@ def test_the_program_of_the_page(made, tmp_path, monkeypatch):
     (program,) = (
         each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Signed" in each
     )
-    folder = tmp_path / "models" / "llama"
+    folder = tmp_path / "model"
     cli.write(folder / "model.safetensors", {"a": raw("F32", (3,)), "b": raw("U8", (5_000_000,))})
     cli.output("hash", folder, "--write", "--algorithm", "sha256")
     cli.output("sign", folder, "--key", made["p256"].private)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import sys
 from pathlib import Path
@@ -11,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from safetensors._cli.main import commands, parser
-from support import console
+from support.pages import BLOCK, run_in_order
 from support.pages import site_script as script
 
 pytest.importorskip("torch")
 
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"```(python|console)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 
 
 @pytest.mark.parametrize(("page", "programs", "commands"), [("tutorial", 9, 5), ("howto", 5, 0)])
@@ -26,18 +23,10 @@ def test_the_page_runs(
 ) -> None:
     """All blocks run in their order, from an empty folder, and print what the page shows."""
     monkeypatch.chdir(tmp_path)
-    blocks = BLOCK.findall((DOCS / f"{page}.md").read_text(encoding="utf-8"))
-    kinds = [kind for kind, _, _ in blocks]
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    kinds = [kind for kind, _, _ in BLOCK.findall(text)]
     assert (kinds.count("python"), kinds.count("console")) == (programs, commands)
-    scope: dict[str, object] = {"__name__": "__main__"}
-    for kind, block, shown in blocks:
-        if kind == "console":
-            console.check(block, tmp_path)
-            continue
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(block, page, "exec"), scope)
-        assert out.getvalue() == shown
+    run_in_order(text, tmp_path)
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -5,7 +5,6 @@ import importlib
 import json
 import os
 import pickle
-import re
 import shutil
 from pathlib import Path
 
@@ -379,26 +378,6 @@ def test_checkpoints(model, places):
     flip(model / file, begin)
     with pytest.raises(dcp.CheckpointException, match="another digest: expected sha256:"):
         dcp.load(state, storage_reader=reader)
-
-
-def test_the_program_of_the_page(model, places, tmp_path, monkeypatch):
-    """It loads what is not damaged, and rows of one file."""
-    page = Path(__file__).parents[2] / "docs" / "verify.md"
-    programs = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    (program,) = (each for each in programs if "IntegrityError" in each)
-    monkeypatch.chdir(tmp_path)
-    model.rename("model_dir")
-    importlib.import_module("safetensors.torch").save_file(
-        {"embedding": torch.rand(20, 3)}, "model_dir/a.safetensors"
-    )
-    cli.output("hash", "model_dir/a.safetensors", "--write")
-    file, begin, _ = places["long"]
-    flip(f"model_dir/{file}", begin)
-    scope = {}
-    exec(compile(program, page, "exec"), scope)
-    same(scope["tensors"], {name: t for name, t in TENSORS.items() if name != "long"})
-    assert scope["bad"] == {"long"}
-    assert scope["rows"].shape == (10, 3)
 
 
 @pytest.mark.filterwarnings("ignore:.* not used:UserWarning")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import re
 import socket
@@ -15,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from support import forked
+from support import console, forked
 
 ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"```(python|console)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 
 
 def site_script(name: str) -> ModuleType:
@@ -46,6 +49,23 @@ class Page:
         scope = {} if scope is None else scope
         exec(compile(program, self.path, "exec"), scope)
         return scope
+
+
+def run_in_order(page: str, folder: Path) -> dict[str, Any]:
+    """Runs all blocks of Python and of commands of a page in one session, in an empty folder.
+
+    Each has to print what the page shows. Returns the variables.
+    """
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    for kind, block, shown in BLOCK.findall(page):
+        if kind == "console":
+            console.check(block, folder)
+            continue
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(block, "page", "exec"), scope)
+        assert out.getvalue() == shown
+    return scope
 
 
 def run_alone(program: str, folder: Path, *, options: tuple[str, ...] = ()) -> str:

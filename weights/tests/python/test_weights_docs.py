@@ -1,23 +1,19 @@
 """The examples of docs/weights.md, on the models that the page makes and on others."""
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
 import pytest
 
 from safetensors.weights import open_weights
-from support import console
+from support.pages import BLOCK, run_in_order
 from weights_support.data import DATA, MLX
 
 pytest.importorskip("torch")
 PAGE = Path(__file__).parents[3] / "docs" / "weights.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
-BLOCKS = re.findall(
-    r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", TEXT, re.DOTALL | re.MULTILINE
-)
+BLOCKS = BLOCK.findall(TEXT)
 PROGRAMS = [block for kind, block, _ in BLOCKS if kind == "python"]
 MODELS = [DATA / "mlx" / name for name in MLX]
 MODELS += [path for path in sorted((DATA / "gguf").glob("*.gguf")) if path.stem.startswith("l")]
@@ -28,21 +24,11 @@ def test_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     assert [kind for kind, _, _ in BLOCKS] == [*["python"] * 5, "console"]
-    scopes = []
-    for kind, block, shown in BLOCKS:
-        if kind == "console":
-            console.check(block, tmp_path)
-            continue
-        scopes.append({})
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(block, PAGE, "exec"), scopes[-1])
-        assert out.getvalue() == shown
-    _, example, _, schemes, _ = scopes
-    assert example["c"].n_layers == 2
-    assert "fused" in example
-    assert example["eight_rows"].shape == (8, 64)
-    assert schemes["role"] == "weight_scale_inv"
+    found = run_in_order(TEXT, tmp_path)
+    assert found["c"].n_layers == 2
+    assert "fused" in found
+    assert found["eight_rows"].shape == (8, 64)
+    assert found["role"] == "weight_scale_inv"
     with open_weights("fp8_model") as w, open_weights("decoded") as decoded:
         assert w.scheme == "fp8"
         assert sum(t.storage == "scheme" for t in w.values()) == 14
