@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import files
-import matplotlib as mpl
+from growth_plot import COLORS, plot
 from rows import Row, packages
 from runner import Pace, Runner
-
-mpl.use("Agg")
-import itertools
-
-import matplotlib.pyplot as plt
 
 Answer = dict[str, Any]
 COUNTS = (10, 100, 1000, 10_000, 100_000, 1_000_000)
@@ -25,7 +19,6 @@ PARTS = 16
 GETS = 5000
 # A point is left out when the one before it says that it would take longer.
 LONGEST = 60.0
-COLORS = {"ours": "#2a6f97", "upstream": "#c8553d"}
 OPERATIONS: dict[str, tuple[str, Answer]] = {
     "open": ("open_file", {}),
     "keys()": ("keys", {}),
@@ -35,6 +28,7 @@ OPERATIONS: dict[str, tuple[str, Answer]] = {
     "load_file pread": ("load_torch", {"backend": "pread"}),
     "save_file": ("save_file", {}),
 }
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 HEAD = ("load_file, lazy", "load_file, every page touched", "load_file pread", "save_file")
 """The operations at the head of docs/performance.md."""
 
@@ -76,50 +70,29 @@ def measure(specs: dict[int, files.Spec], runner: Runner) -> Answer:
     return found
 
 
-def steepest(line: dict[int, float]) -> float:
-    """The largest exponent between neighbouring points that take over a millisecond: 1 is linear.
-
-    Below a millisecond fixed costs hide how a cost grows."""
-    points = [(point, seconds) for point, seconds in line.items() if seconds > 1e-3]
-    return max(
-        (
-            math.log(after / seconds) / math.log(later / point)
-            for (point, seconds), (later, after) in itertools.pairwise(points)
-        ),
-        default=0.0,
-    )
-
-
-def draw(found: Answer, title: str, path: Path) -> None:
-    """One panel for each operation, two in a row, so that they can be read on a narrow page."""
-    rows = -(-len(found) // 2)
-    figure, panels = plt.subplots(rows, 2, figsize=(6.6, 2.6 * rows), layout="constrained")
-    for axes, (name, lines) in zip(panels.flat, found.items(), strict=False):
-        for label, line in lines.items():
-            points = list(line)
-            times = [line[point] * 1e3 for point in points]
-            legend = f"{label} (steepest {steepest(line):.2f})"
-            axes.plot(points, times, "o-", color=COLORS[label], label=legend, markersize=4)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_title(name, fontsize=10)
-        axes.set_xlabel(title, fontsize=9)
-        axes.set_ylabel("ms", fontsize=9)
-        axes.tick_params(which="both", labelsize=8)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    for axes in panels.flat[len(found) :]:
-        axes.axis("off")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
 def draw_all(every: Answer, folder: Path) -> None:
-    """The plots of the head of the page, and those of all operations."""
+    """The plots of the head of the page, and those of the other operations."""
     for title, found in every.items():
         word = title.split()[0]
-        draw({name: found[name] for name in HEAD}, title, folder / f"growth-{word}.png")
-        draw(found, title, folder / f"growth-{word}-all.png")
+        head = {name: found[name] for name in HEAD}
+        (folder / f"growth-{word}.svg").write_text(plot(head, title))
+        rest = {name: lines for name, lines in found.items() if name not in HEAD}
+        (folder / f"growth-{word}-rest.svg").write_text(plot(rest, title))
+
+
+def read(path: Path) -> Answer:
+    """What growth.json has, with points as numbers again."""
+    every: Answer = json.loads(path.read_text())
+    return {
+        title: {
+            name: {
+                label: {int(point): seconds for point, seconds in line.items()}
+                for label, line in lines.items()
+            }
+            for name, lines in found.items()
+        }
+        for title, found in every.items()
+    }
 
 
 def main(environments: dict[str, Any], options: argparse.Namespace) -> None:
@@ -138,6 +111,7 @@ def main(environments: dict[str, Any], options: argparse.Namespace) -> None:
             every[title] = measure(specs, runner)
         finally:
             runner.close()
-        draw_all(every, options.output)
-        (options.output / "growth.json").write_text(json.dumps(every, indent=1))
+        for folder in [options.output, *([IMAGES] if options.publish else [])]:
+            draw_all(every, folder)
+            (folder / "growth.json").write_text(json.dumps(every, indent=1))
     print(f"the report is in {options.output}")

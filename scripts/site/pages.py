@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -35,6 +36,8 @@ PAGES = {
     "conformance/README.md": "conformance-kit.md",
 }
 CHART = "<!-- chart -->"
+PLOT = re.compile(r"^!\[(?P<alt>[^\]]*)\]\((?P<path>images/[\w-]+\.svg)\)$", re.MULTILINE)
+PANEL = re.compile(r'<svg class="panel".*?</svg>', re.DOTALL)
 # Modules of the package with a page of the reference each, which is made without importing them.
 MODULES = ["torch", "numpy", "flax", "jax", "mlx", "paddle", "tensorflow"]
 MODULES += ["plan", "weights", "delta", "dcp", "sums", "signing"]
@@ -76,6 +79,7 @@ def site() -> dict[str, str]:
     for name in PAGES.values():
         pages[name] = LESS_FOUND + pages[name]
     pages["index.md"] = pages["index.md"].replace(CHART, chart.chart(chart.tables(DOCS)))
+    pages["performance.md"] = PLOT.sub(plot, pages["performance.md"])
     guide = (DOCS / "cli.md").read_text(encoding="utf-8")
     pages["cli.md"] = commands.with_links(pages["cli.md"])
     return pages | reference() | commands.pages(guide)
@@ -102,6 +106,12 @@ def mentions() -> dict[str, dict[str, str]]:
         }
         for page, modules in GUIDES.items()
     }
+
+
+def plot(image: re.Match[str]) -> str:
+    """Returns the panels of a plot, which stand in the page as the chart of the home page does."""
+    panels = PANEL.findall((DOCS / image["path"]).read_text(encoding="utf-8"))
+    return f'<div class="plot" role="img" aria-label="{image["alt"]}">{"".join(panels)}</div>'
 
 
 def reference() -> dict[str, str]:
@@ -155,7 +165,7 @@ def types_page() -> str:
 
 def write(pages: dict[str, str], folder: Path) -> None:
     """Writes the pages and their files: only what changed, which `mkdocs serve` makes anew."""
-    others = [path for path in DOCS.rglob("*") if path.suffix in (".css", ".png", ".svg")]
+    others = [path for path in DOCS.rglob("*") if path.suffix == ".css"]
     files = {path.relative_to(DOCS).as_posix(): path.read_bytes() for path in others}
     files |= {name: text.encode() for name, text in pages.items()}
     for old in [path for path in folder.rglob("*") if path.is_file()]:
