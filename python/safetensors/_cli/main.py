@@ -175,6 +175,9 @@ def _refuse_urls(arguments: argparse.Namespace) -> None:
 
 
 def _described(error: Exception) -> str:
+    weights = sys.modules.get("safetensors._weights")
+    if weights is not None and isinstance(error, weights.WeightsError):
+        return str(error)
     # An ImportError names the package that a URL needs.
     if isinstance(error, (CliError, SafetensorError, ImportError)):
         return str(error)
