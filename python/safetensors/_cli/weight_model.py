@@ -95,12 +95,12 @@ def is_gguf(path: str, choice: Choice = BY_RULE) -> bool:
     if choice != BY_RULE or path == STDIN:
         return False  # only safetensors models of a folder are chosen
     try:
-        from ..weights import WeightsError, detect_format
+        from .. import _weights  # all of ..weights takes longer to import
     except ImportError:
         return False  # a build without the weight layer
     try:
-        return detect_format(path) == "gguf"
-    except (WeightsError, OSError, ValueError):
+        return _weights.detect_format(path) == "gguf"
+    except (_weights.WeightsError, OSError, ValueError):
         return False
 
 

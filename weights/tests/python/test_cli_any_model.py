@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -55,6 +57,16 @@ def test_show_of_parts_and_raw():
     assert cli.parsed("show", MLX, part, "--raw")[0]["name"] == part
     assert "did you mean" in cli.complaint("show", MLX, "layers.0.attention.qq.weight")
     assert len(cli.parsed("show", GGUF, "blk.0.attn_*", "--bins", "0")) == 5
+
+
+def test_names_are_completed():
+    words = [sys.executable, "-m", "safetensors", "--complete-names", str(GGUF)]
+    for prefix, wanted in (
+        ("layers.0.attention.q", [Q]),
+        ("blk.0.attn_q", ["blk.0.attn_q.weight"]),
+    ):
+        printed = subprocess.run([*words, prefix], capture_output=True, text=True, check=True)
+        assert printed.stdout.split() == wanted
 
 
 def test_a_file_of_a_quantised_folder(tmp_path):
