@@ -122,6 +122,7 @@ CORE_FOR_WEIGHTS = {
     "_errors",
     "_paths",
     "_pickling",
+    "_progress",
     "_saving.companions",
     "_saving.model_files",
     "_saving.specs",
