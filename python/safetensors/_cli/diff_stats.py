@@ -53,7 +53,7 @@ def run(a: Model, b: Model, arguments: argparse.Namespace, out: Output) -> int:
         out.json({"equal": equal, "tensors": [_as_json(row) for row in shown]})
     else:
         _show(shown, out)
-        said = f"{text.count(len(rows) - equal, 'tensor')} differ, {equal:,} equal"
+        said = f"{len(rows) - equal:,} changed, {equal:,} equal"
         if retyped := sum(row.is_equal() for row in shown):
             said += f", {retyped:,} of these in another type"
         out.line((said, "bold"))

@@ -36,7 +36,8 @@ def _show(
     out: Output,
 ) -> int:
     model = opened.weights
-    found = list(opened.file.by_name.values())
+    found = [model[name] for name in [*model, *model.unmapped]]
+    parameters, bits = _size(found)
     if arguments.match is not None:
         found = [each for each in found if fnmatch.fnmatchcase(each.name, arguments.match)]
         if not found and not arguments.json:
@@ -44,14 +45,15 @@ def _show(
     if arguments.sort == "size":
         found.sort(key=lambda each: (-each.nbytes, text.natural_key(each.name)))
     if arguments.json:
-        out.json(_as_json(model, arguments.path, found))
+        out.json(_as_json(model, arguments.path, found, (parameters, bits)))
         return len(found)
     config = {key: value for key, value in model.get_config().items() if _is_said(value)}
     out.table(
         [Column("model", "cyan"), Column("value")],
         [
             ["format", model.format],
-            *_size(list(opened.file.by_name.values())),
+            ["parameters", text.rounded(parameters)],
+            ["bits per weight", f"{bits:.2f}"],
             *([key, _value(value)] for key, value in config.items()),
         ],
     )
@@ -77,13 +79,10 @@ def _show(
     return len(found)
 
 
-def _size(weights: "Sequence[WeightTensor]") -> list[list[str]]:
+def _size(weights: "Sequence[WeightTensor]") -> tuple[int, float]:
     """Returns how many parameters a model has, and how many bits each of them takes."""
     parameters = sum(element_count(each.shape) for each in weights)
-    if not parameters:
-        return []
-    bits = 8 * sum(each.nbytes for each in weights) / parameters
-    return [["parameters", text.rounded(parameters)], ["bits per weight", f"{bits:.2f}"]]
+    return parameters, 8 * sum(each.nbytes for each in weights) / max(parameters, 1)
 
 
 def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
@@ -112,7 +111,9 @@ def _value(value: Any) -> str:
     return text.number(value) if isinstance(value, float) else str(value)
 
 
-def _as_json(model: "Weights", path: str, found: "Sequence[WeightTensor]") -> dict[str, Any]:
+def _as_json(
+    model: "Weights", path: str, found: "Sequence[WeightTensor]", size: tuple[int, float]
+) -> dict[str, Any]:
     totals: dict[str, dict[str, int]] = {}
     for each in found:
         sums = totals.setdefault(each.type_name, {"tensors": 0, "nbytes": 0})
@@ -122,6 +123,8 @@ def _as_json(model: "Weights", path: str, found: "Sequence[WeightTensor]") -> di
         "path": path,
         "format": model.format,
         "files": model.files,
+        "parameters": size[0],
+        "bits_per_weight": size[1],
         "config": model.get_config(),
         "tensors": [
             {

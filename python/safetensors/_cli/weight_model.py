@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import _json
-from .._core import _parse_model_file_name
+from .._core import SafetensorError, _parse_model_file_name
 from .._model_folder import BY_RULE, Choice
 from .._paths import is_url
 from .._reading import MAX_HEADER_NBYTES
@@ -16,7 +16,7 @@ from . import text
 from .dtypes import BITS, element_count
 from .errors import CliError
 from .model import Model, choice_of
-from .opening import CHUNK_NBYTES, STDIN
+from .opening import CHUNK_NBYTES, STDIN, open_regular
 from .reader import File, Tensor
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def is_weight_model(path: str, choice: Choice) -> bool:
     """Returns whether a local path is a GGUF file or part of one, a folder with a GGUF model, or a
     safetensors model whose config.json says that it is quantised.
 
-    A shard alone is none, and neither is what does not open.
+    A shard alone is none, neither are patches and other files, nor what does not open.
     """
     if path == STDIN or is_url(path) or not os.path.exists(path):
         return False
@@ -105,15 +105,18 @@ def is_gguf(path: str, choice: Choice = BY_RULE) -> bool:
 
 
 def _is_quantised(path: str) -> bool:
-    folder, file = (path, "") if os.path.isdir(path) else os.path.split(path)
-    parsed = _parse_model_file_name(file)
-    if parsed is not None and parsed[0] in ("shard", "part"):
-        return False
+    folder = path
+    if not os.path.isdir(path):
+        folder, file = os.path.split(path)
+        parsed = _parse_model_file_name(file)
+        if parsed is None or parsed[0] not in ("single", "index"):
+            return False
+    config_path = os.path.join(folder, "config.json")
     try:
-        with open(os.path.join(folder, "config.json"), "rb") as opened:
-            config = _json.loads(opened.read(MAX_HEADER_NBYTES), path)
-    except (OSError, ValueError):
-        return False  # opening the model says what is wrong
+        with open_regular(config_path) as opened:
+            config = _json.loads(opened.read(MAX_HEADER_NBYTES), config_path)
+    except (OSError, ValueError, SafetensorError, CliError):
+        return False  # no model of the weight layer
     if not isinstance(config, dict):
         return False
     inner = config.get("text_config")
@@ -137,7 +140,8 @@ class WeightFile(File):
         self.metadata = None
         self.data_begin = 0
         weights = self.weights
-        self.by_name = {name: weights[name] for name in [*weights, *weights.unmapped]}
+        names = [*weights, *weights.unmapped, *weights.extras]
+        self.by_name = {name: weights[name] for name in names}
         self.tensors = [
             Tensor(each.name, type_of(each), each.shape, 0, each.nbytes)
             for each in self.by_name.values()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from safetensors import delta
 from safetensors.numpy import save_file
 from safetensors.weights import open_weights
 from support import cli
@@ -79,6 +81,37 @@ def test_a_file_of_a_quantised_folder(tmp_path):
     path = tmp_path / "m" / "model-00001-of-00002.safetensors"
     name = "model.layers.0.self_attn.q_proj.weight"
     assert cli.parsed("show", path, name)[0]["dtype"] == "U32"
+
+
+def test_scales_of_activations_are_tensors():
+    """`extras` of the weight layer: a comparison does not leave them out."""
+    name = "model.layers.0.self_attn.q_proj.input_scale"
+    path = DATA / "schemes" / "fp8_blocks"
+    (shown,) = cli.parsed("show", path, name)
+    assert (shown["dtype"], shown["statistics"]["elements"]) == ("F32", 1)
+    assert name in cli.parsed("hash", path)["tensors"]["decoded"]
+    assert name not in cli.output("ls", path)
+
+
+@pytest.mark.parametrize("config", ["{", "[1]", '{"a": 1, "a": 2}', "\\ud800", None])
+def test_a_configuration_that_is_none(tmp_path, config):
+    """The files are shown as they are stored, and nobody waits for a pipe."""
+    save_file({"a": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
+    if config is None:
+        os.mkfifo(tmp_path / "config.json")
+    else:
+        (tmp_path / "config.json").write_text(config)
+    assert cli.parsed("show", tmp_path, "a")[0]["dtype"] == "F32"
+    assert "whole" in cli.output("hash", tmp_path)
+
+
+def test_a_patch_in_a_quantised_folder(tmp_path):
+    shutil.copytree(MLX, tmp_path / "m")
+    path = tmp_path / "m" / "p.safetensors-patch"
+    delta.diff({"a": np.zeros(4, "u1")}, {"a": np.ones(4, "u1")}, path).close()
+    assert "units" in cli.output("ls", path)
+    assert "a  U8" in cli.output("show", path, "a")
+    assert "ok: a patch" in cli.output("check", path)
 
 
 def test_metadata_of_gguf(tmp_path):
@@ -232,7 +265,7 @@ def test_differences_of_plain_files(tmp_path):
     assert rows["shape"]["why"] == "[3] -> [4]"
     assert rows["new"]["why"] == "only in B"
     text = cli.output("diff", "--stats", *(tmp_path / f"{n}.safetensors" for n in "ab"), status=1)
-    assert text.splitlines()[-1] == ("6 tensors differ, 1 equal, 1 of these in another type")
+    assert text.splitlines()[-1] == "6 changed, 1 equal, 1 of these in another type"
     (one, two) = (tmp_path / f"{n}.safetensors" for n in ("one", "two"))
     save_file({"n": nan}, one)
     save_file({"n": nan.astype(np.float16)}, two)

@@ -538,7 +538,7 @@ def test_without_the_option_packs_are_copied(tmp_path):
     source = DATA / "mlx" / "llama_q4_g64_bf16"
     cli.run("convert", source, tmp_path / "m.safetensors", "--to", "safetensors")
     assert "0 changed, 0 only in A, 0 only in B" in cli.output(
-        "diff", source, tmp_path / "m.safetensors"
+        "diff", "--raw", source, tmp_path / "m.safetensors"
     )
     cli.run("convert", Q4_K_M, tmp_path / "g.safetensors")
     assert "model.layers.0.self_attn.q_proj.weight" in values_of(tmp_path / "g.safetensors")
