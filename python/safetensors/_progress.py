@@ -2,9 +2,63 @@
 
 from __future__ import annotations
 
-from ._typing import Progress
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
-__all__ = ["Report"]
+from ._typing import Progress, ProgressOption
+
+__all__ = ["Report", "reported", "resolved", "shows_progress"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def resolved(progress: ProgressOption, what: str) -> Progress | None:
+    """Returns what to call with `(done, total)`, if anything, for the argument `progress`.
+
+    True makes a bar with the label `what`, which goes with the call in which both numbers are
+    equal, where somebody can see it.
+    """
+    if progress is None or progress is False:
+        return None
+    if progress is True:
+        from . import _progress_bar
+
+        return _progress_bar.Progress(what) if _progress_bar.can_be_seen() else None
+    if not callable(progress):
+        raise TypeError(
+            f"progress is True, False, None or called as progress(done, total), not {progress!r}"
+        )
+    return progress
+
+
+@contextlib.contextmanager
+def reported(progress: ProgressOption, what: str) -> Iterator[Progress | None]:
+    """Yields what resolved() returns, and removes the bar at the end, also after an error."""
+    found = resolved(progress, what)
+    try:
+        yield found
+    finally:
+        if progress is True and found is not None:
+            found.close()  # type: ignore[attr-defined]
+
+
+def shows_progress(what: str) -> Callable[[_Function], _Function]:
+    """Decorates a function whose keyword `progress` may be a bool, so that its body gets a function
+    or None."""
+
+    def decorated(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def with_bar(*args: Any, **keywords: Any) -> Any:
+            if keywords.get("progress") is None:
+                return function(*args, **keywords)
+            with reported(keywords["progress"], what) as keywords["progress"]:
+                return function(*args, **keywords)
+
+        return with_bar  # type: ignore[return-value]
+
+    return decorated
 
 
 class Report:
@@ -16,6 +70,10 @@ class Report:
     def __init__(self, total: int, progress: Progress | None) -> None:
         """With None for `progress`, nothing is called."""
         self._done, self._total, self._progress = 0, total, progress
+
+    def expect(self, total: int) -> None:
+        """Sets the total, if it was not known before. Nothing was reported yet."""
+        self._total = total
 
     def add(self, nbytes: int) -> None:
         """Reports that so many more bytes are done."""
@@ -31,6 +89,14 @@ class Report:
     def counter(self) -> Progress | None:
         """Returns what a load of the core calls with its own byte counts, if anything listens."""
         return None if self._progress is None else lambda done, _: self.reach(done)
+
+    def of_file(self, nbytes: int) -> Progress | None:
+        """Returns what a writer of one of several files calls, if anything listens. The last
+        `nbytes` of its bytes are those of tensors, and only these are reported."""
+        begin = self._done
+        if self._progress is None:
+            return None
+        return lambda done, total: self.reach(begin + max(0, done - (total - nbytes)))
 
     def finish(self) -> None:
         if self._progress is not None:

@@ -36,6 +36,8 @@ SumsOption = bool | str | Sequence[str] | None
 """Which sums to write: none; true for XXH3-128; "xxh3-128", "sha256" or a list of these."""
 Progress = Callable[[int, int], object]
 """Called as `progress(done, total)` with byte counts."""
+ProgressOption = bool | Progress | None
+"""What to show: nothing, a bar if true, or what a function makes of the byte counts."""
 
 
 class SumsSource(Protocol):

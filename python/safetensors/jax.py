@@ -23,11 +23,11 @@ from ._core import SafetensorError, safe_open
 from ._errors import failure, while_loading
 from ._load_arguments import LoadArguments
 from ._model_folder import choice_of
-from ._progress import Report
+from ._progress import Report, shows_progress
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
 from ._shards import with_hashes
-from ._typing import Progress, Sources, Verify
+from ._typing import ProgressOption, Sources, Verify
 from .plan import SKIP, Keys, Part, Rule, open_plan
 
 __all__ = ["load_files"]
@@ -41,13 +41,14 @@ _ALIGNMENT = 64
 _DTYPES = _core._dtypes()
 
 
+@shows_progress("loading")
 def load_files(
     filenames: Sources,
     shardings: Union[Placement, Mapping[str, Placement]],
     *,
     keys: Keys = None,
     plan: Optional[Mapping[str, Rule]] = None,
-    progress: Optional[Progress] = None,
+    progress: ProgressOption = None,
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
     expected_hashes: Optional[Mapping[str, str]] = None,
@@ -72,9 +73,9 @@ def load_files(
         plan: a `Plan`, or a dict that maps names and glob patterns to parts or other rules, see
             `safetensors.plan.resolve`. The sharding applies to the part. `shardings` is then
             matched with the plan's tensors. `keys` may be given as well if it is a function.
-        progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
-            last call has `done == total`. If it raises, the load stops and the exception
-            propagates.
+        progress: true for a bar; or called as `progress(done, total)` with byte counts, on the
+            calling thread. Its last call has `done == total`. If it raises, the load stops and the
+            exception propagates.
         storage_options: settings for URLs.
         verify: compares what is read with digests, see docs/verify.md.
         expected_hashes, name, variant: as for `safetensors.torch.load_files`.
@@ -90,6 +91,7 @@ def load_files(
             dtype, or has it only with jax_enable_x64.
         ValueError: a sharding does not divide the axes of an array evenly.
     """
+    assert not isinstance(progress, bool)  # shows_progress() has resolved it
     options = LoadArguments(
         filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
         "pread", keys, plan,

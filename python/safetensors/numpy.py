@@ -19,7 +19,7 @@ from ._numpy_arrays import _getdtype as _getdtype
 from ._numpy_arrays import _is_little_endian as _is_little_endian
 from ._numpy_arrays import _tobytes as _tobytes
 from ._numpy_arrays import _view2np as _view2np
-from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
+from ._typing import Buffer, Path, ProgressOption, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
     from ._saving.arguments import SaveArguments
@@ -81,7 +81,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> None:
     """Saves arrays to a file, atomically: if it fails, an existing file is unchanged.
@@ -91,9 +91,9 @@ def save_file(
         filename: the file to write.
         metadata: strings to store in the file's header.
         fsync: if true, returns only after the file and its name are on the disk.
-        progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
-            last call has `done == total`. If it raises, nothing is saved and the exception
-            propagates.
+        progress: true for a bar; or called as `progress(done, total)` with byte counts, on the
+            calling thread. Its last call has `done == total`. If it raises, nothing is saved and
+            the exception propagates.
         sums: whether to write the digests of the tensors to `STEM.sums.json` beside the file: by
             XXH3-128 if true, and also by SHA-256 if it is "sha256" or a list with it. Old sums are
             removed in any case. See docs/verify.md.
@@ -102,9 +102,11 @@ def save_file(
         SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
             such as FileNotFoundError or PermissionError.
     """
+    from ._progress import reported
     from ._saving.arguments import SaveArguments
 
-    _to_file(tensor_dict, filename, SaveArguments(metadata, fsync, progress, sums))
+    with reported(progress, "saving") as report:
+        _to_file(tensor_dict, filename, SaveArguments(metadata, fsync, report, sums))
 
 
 def _to_file(tensor_dict: Any, filename: Any, options: SaveArguments) -> None:
@@ -120,7 +122,7 @@ def save_files(
     max_shard_size: Union[int, str] = "5GB",
     name: str = "model",
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> List[str]:
     """Saves a model to a folder, as one file or as shards with an index.
@@ -139,9 +141,9 @@ def save_files(
             `model-00001-of-00002.safetensors` and `model.safetensors.index.json`.
         fsync: if true, returns only after the model is on the disk. If a model is replaced, the
             new files are flushed in any case before the first old one is removed.
-        progress: called as `progress(done, total)` with bytes of arrays, on the calling thread,
-            until all files are written. If it raises, nothing is saved and the exception
-            propagates.
+        progress: true for a bar; or called as `progress(done, total)` with bytes of arrays, on the
+            calling thread, until all files are written. If it raises, nothing is saved and the
+            exception propagates.
         sums: whether to write the digests of the tensors to `model.sums.json`, as `save_file`.
 
     Returns:
@@ -153,6 +155,7 @@ def save_files(
         OSError: an operating system call failed.
         ValueError: `max_shard_size` or `name` is not valid.
     """
+    from ._progress import reported
     from ._saving.arguments import SaveArguments
     from ._saving.model_files import save_files as save_all
 
@@ -162,8 +165,9 @@ def save_files(
         _to_file({each: arrays[each] for each in names}, target, options)
 
     sizes = {key: _stored_nbytes(key, array) for key, array in arrays.items()}
-    options = SaveArguments(metadata, fsync, progress, sums)
-    return save_all(sizes, save, folder, max_shard_size, name, options)
+    with reported(progress, "saving") as report:
+        options = SaveArguments(metadata, fsync, report, sums)
+        return save_all(sizes, save, folder, max_shard_size, name, options)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from ._core import _dtypes
 from ._errors import failure
 from ._frameworks import code_of, refuse
 from ._numpy_arrays import _TYPES as _NUMPY_TYPES
-from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
+from ._typing import Buffer, Path, ProgressOption, Source, SumsOption, Verify
 
 __all__ = [
     "TensorSpec",
@@ -78,7 +78,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> None:
     """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
@@ -86,11 +86,13 @@ def save_file(
     `tensors` are as for `save`. `safetensors.numpy.save_file` describes the other arguments and the
     errors.
     """
+    from ._progress import reported
     from ._saving.arguments import SaveArguments
 
     keep_alive: List[Any] = []
-    how = SaveArguments(metadata, fsync, progress, sums).of_file(filename)
-    _core._save_specs_file(_flatten(tensors, keep_alive), filename, how)
+    with reported(progress, "saving") as report:
+        how = SaveArguments(metadata, fsync, report, sums).of_file(filename)
+        _core._save_specs_file(_flatten(tensors, keep_alive), filename, how)
 
 
 def load(data: Buffer, device: str = "cpu") -> Dict[str, paddle.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from . import _core
@@ -14,8 +14,9 @@ from ._checking.sums import FileSums, Sums, TensorSums
 from ._checking.sums_save import algorithms_of, sums_of
 from ._errors import failure
 from ._model_folder import Choice, choice_of
+from ._progress import Report, reported
 from ._shards import ShardFile, find_files
-from ._typing import Path, SumsOption
+from ._typing import Path, Progress, ProgressOption, SumsOption
 
 __all__ = ["FileSums", "Sums", "TensorSums", "make", "read", "write"]
 
@@ -108,6 +109,7 @@ def make(
     files: bool = False,
     name: str | None = None,
     variant: str | None = None,
+    progress: ProgressOption = None,
 ) -> Sums:
     """Returns the sums of a model, whose files are read by several threads.
 
@@ -117,12 +119,15 @@ def make(
         sums: the algorithms, as for `save_file`.
         files: whether to compute the SHA-256 of each whole file, too, as hubs publish it.
         name, variant: which model of a folder, as for `load_files`.
+        progress: true for a bar; or called as `progress(done, total)` with the bytes that are read,
+            by one thread at a time. If it raises, there are no sums.
 
     Raises:
         SafetensorError: a file is damaged, or two files have a tensor of the same name.
         OSError: a file cannot be read.
     """
-    return _make(os.fsdecode(path), sums, files, choice_of(name, variant)).sums
+    with reported(progress, "hashing") as report:
+        return _make(os.fsdecode(path), sums, files, choice_of(name, variant), report).sums
 
 
 def write(
@@ -133,18 +138,20 @@ def write(
     fsync: bool = False,
     name: str | None = None,
     variant: str | None = None,
+    progress: ProgressOption = None,
 ) -> str:
     """Makes the sums of a model, writes them beside it, and returns their path.
 
     Args:
-        path, sums, files, name, variant: as for `make`.
+        path, sums, files, name, variant, progress: as for `make`.
         fsync: if true, returns only after the sums are on the disk.
 
     Raises:
         As `make`, and SafetensorError if a file is replaced or changed meanwhile: the model then
         has no sums, or those that another save has written.
     """
-    made = _make(os.fsdecode(path), sums, files, choice_of(name, variant))
+    with reported(progress, "hashing") as report:
+        made = _make(os.fsdecode(path), sums, files, choice_of(name, variant), report)
     made.write(fsync)
     return made.place.sums
 
@@ -154,7 +161,7 @@ def _make(
     sums: SumsOption,
     files: bool,
     choice: Choice,
-    advance: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> Made:
     algorithms = algorithms_of(sums)
     if not algorithms:
@@ -164,7 +171,8 @@ def _make(
     found: dict[str, _digests.FileDigests] = {}
     names: dict[str, list[str]] = {}
     versions: dict[str, _digests.Version] = {}
-    tasks = _digests.Tasks(advance)
+    report = Report(0, progress)
+    tasks = _digests.Tasks(report.add)
     with contextlib.ExitStack() as stack:
         for shard in shards:
             file = stack.enter_context(_digests.OpenFile(shard.path))
@@ -177,5 +185,7 @@ def _make(
             digests = _digests.add_file(tasks, file, algorithms, None, jobs, files)
             found[place.name_of(shard.path)] = digests
         _core._refuse_repeated([*names.values()], [*names])
+        report.expect(tasks.nbytes)
         tasks.run()
+    report.finish()
     return Made(sums_of(found), place, versions)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from safetensors import numpy, safe_open
 
 from ._frameworks import arrays_of, code_of, is_from_ml_dtypes, refuse
-from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
+from ._typing import Buffer, Path, ProgressOption, Source, SumsOption, Verify
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -34,7 +34,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> None:
     """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.

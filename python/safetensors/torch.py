@@ -11,15 +11,16 @@ from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
 from ._torch.dtypes import _SIZE as _SIZE  # upstream has it here
 from ._torch.dtypes import _TYPES
-from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
+from ._typing import Buffer, Path, ProgressOption, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
-    from ._torch.load_files import load_files, stream_files
+    from ._torch.load_files import load_files
     from ._torch.load_into import load_into
     from ._torch.placements import plan_placements
     from ._torch.save_file_async import save_file_async
     from ._torch.save_files import save_files
     from ._torch.shared_memory import storage_ptr, storage_size
+    from ._torch.stream_files import stream_files
     from ._torch.tensor_parallel import plan_tp
 
 __all__ = [
@@ -66,7 +67,7 @@ _LAZY = {
     "_check_data": "checks",
     "_check_dense": "checks",
     "_evaluate_tensors_for_save": "checks",
-    "stream_files": "load_files",
+    "stream_files": "stream_files",
     "storage_ptr": "shared_memory",
     "storage_size": "shared_memory",
     "_flatten_as_ptr": "save_file",
@@ -103,7 +104,7 @@ def save_model(
     force_contiguous: bool = True,
     *,
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> None:
     """Saves a model's state dict, keeping one of each group of tensors that share memory.
@@ -123,14 +124,16 @@ def save_model(
         RuntimeError: tensors overlap, and none covers the memory that they share.
         ValueError, SafetensorError: as `save_file`.
     """
+    from ._progress import reported
     from ._saving.arguments import SaveArguments
     from ._torch.models import state_to_save
     from ._torch.save_file import to_file
 
     state_dict, notes = state_to_save(model, metadata, force_contiguous)
-    options = SaveArguments(notes, fsync, progress, sums)
     advice = " Or use save_model(..., force_contiguous=True), read the docs for potential caveats."
-    to_file(state_dict, filename, options, advice)
+    with reported(progress, "saving") as report:
+        options = SaveArguments(notes, fsync, report, sums)
+        to_file(state_dict, filename, options, advice)
 
 
 def load_model(
@@ -144,6 +147,7 @@ def load_model(
     verify: Verify = None,
     expected_hashes: Optional[Mapping[str, str]] = None,
     strip_prefixes: bool = False,
+    progress: ProgressOption = None,
 ) -> Tuple[Set[str], List[str]]:
     """Loads a file that `save_model` wrote into a model.
 
@@ -154,6 +158,8 @@ def load_model(
         device: the device that the tensors are loaded to before `load_state_dict` copies them.
         backend, storage_options, verify, expected_hashes: as for `load_file`.
         strip_prefixes: as for `load_into`.
+        progress: as for `load_files`. With `backend="mmap"`, the default, tensors for the CPU are
+            read while they are copied, which it does not see; "pread" shows how far the load is.
 
     Returns:
         The missing names (in the model, not in the file) and the unexpected names (in the file,
@@ -167,14 +173,19 @@ def load_model(
     """
     from ._torch.models import load_state
 
-    loaded = load_file(
-        filename,
-        device=device,
-        backend=backend,
-        storage_options=storage_options,
-        verify=verify,
-        expected_hashes=expected_hashes,
-    )
+    options: Dict[str, Any] = {
+        "device": device,
+        "backend": backend,
+        "storage_options": storage_options,
+        "verify": verify,
+        "expected_hashes": expected_hashes,
+    }
+    if progress is None:
+        loaded = load_file(filename, **options)
+    else:
+        from ._torch.load_files import load_files
+
+        loaded = load_files([filename], **options, progress=progress)
     return load_state(model, loaded, strict, strip_prefixes)
 
 
@@ -209,7 +220,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
-    progress: Optional[Progress] = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> None:
     """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
@@ -219,9 +230,9 @@ def save_file(
         filename: the file to write.
         metadata: strings to store in the file's header.
         fsync: if true, returns only after the file and its name are on the disk.
-        progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
-            last call has `done == total`. If it raises, nothing is saved and the exception
-            propagates.
+        progress: true for a bar; or called as `progress(done, total)` with byte counts, on the
+            calling thread. Its last call has `done == total`. If it raises, nothing is saved and
+            the exception propagates.
         sums: whether to write the digests of the tensors to `STEM.sums.json` beside the file: by
             XXH3-128 if true, and also by SHA-256 if it is "sha256" or a list with it. Old sums are
             removed in any case. See docs/verify.md.
@@ -231,10 +242,12 @@ def save_file(
             such as FileNotFoundError or PermissionError.
         ValueError, RuntimeError, NotImplementedError: as `save`.
     """
+    from ._progress import reported
     from ._saving.arguments import SaveArguments
     from ._torch.save_file import to_file
 
-    to_file(tensors, filename, SaveArguments(metadata, fsync, progress, sums))
+    with reported(progress, "saving") as report:
+        to_file(tensors, filename, SaveArguments(metadata, fsync, report, sums))
 
 
 def load(data: Buffer) -> Dict[str, torch.Tensor]:

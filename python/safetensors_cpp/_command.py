@@ -116,7 +116,7 @@ def main() -> int:
     if command is None:
         if words[0] in ("enable", "disable", "status"):
             _fail(f"{words[0]} takes no arguments")
-        from safetensors._cli.main import main as other
+        from safetensors.__main__ import main as other
 
         return other()
     try:

@@ -11,6 +11,9 @@ struct ForeignKind {
   FileKind kind;
 };
 
+constexpr FileKind kPickle = {
+    "pickle", "a Python pickle: `safetensors convert` reads it if torch.save wrote it"};
+
 // GGML's magic numbers are words of the machine that wrote them: "ggml" and so on, backwards.
 constexpr std::array kForeignKinds = {
     ForeignKind{"version https://git-lfs",
@@ -20,23 +23,24 @@ constexpr std::array kForeignKinds = {
                 {"zip",
                  "a zip archive, as torch.save writes (.pt, .bin) or NumPy (.npz): `safetensors "
                  "convert` reads it"}},
-    ForeignKind{"GGUF",
-                {"gguf", "a GGUF file: `safetensors ls` and `safetensors convert` read it"}},
+    ForeignKind{
+        "GGUF",
+        {"gguf", "a GGUF file: open_weights, `safetensors ls` and `safetensors convert` read it"}},
     ForeignKind{"lmgg", {"ggml", "a GGML file, older than GGUF: convert the model again"}},
     ForeignKind{"fmgg", {"ggml", "a GGML file (ggmf), older than GGUF: convert the model again"}},
     ForeignKind{"tjgg", {"ggml", "a GGML file (ggjt), older than GGUF: convert the model again"}},
     ForeignKind{"algg",
                 {"ggml", "a GGML adapter (ggla), older than GGUF: convert the adapter again"}},
-    ForeignKind{"\x93NUMPY", {"npy", "a NumPy .npy file"}},
+    ForeignKind{"\x93NUMPY", {"npy", "a NumPy .npy file: numpy.load reads it"}},
     ForeignKind{"\x89HDF\r\n", {"hdf5", "an HDF5 file"}},
     ForeignKind{"\x1f\x8b", {"compressed", "gzip-compressed: decompress it first"}},
     ForeignKind{"\x28\xb5\x2f\xfd", {"compressed", "zstd-compressed: decompress it first"}},
     ForeignKind{
         "\x80\x02",
         {"pickle", "a Python pickle, as older torch.save writes: `safetensors convert` reads it"}},
-    ForeignKind{"\x80\x03", {"pickle", "a Python pickle"}},
-    ForeignKind{"\x80\x04", {"pickle", "a Python pickle"}},
-    ForeignKind{"\x80\x05", {"pickle", "a Python pickle"}},
+    ForeignKind{"\x80\x03", kPickle},
+    ForeignKind{"\x80\x04", kPickle},
+    ForeignKind{"\x80\x05", kPickle},
 };
 constexpr FileKind kHtml = {"html", "an HTML page: the download brought an error or login page"};
 constexpr FileKind kJson = {

@@ -139,11 +139,15 @@ std::string usual_name(const Models& models) {
   struct Other {
     std::array<std::string_view, 3> endings;
     std::string_view what;
-    std::string_view reader;
+    std::string_view readers;
   };
+  // An index goes before its shards, which are no model each.
   constexpr Other kOthers[] = {
-      {{".gguf", ".gguf", ".gguf"}, "GGUF", "`safetensors.weights` and `safetensors convert`"},
-      {{".bin", ".pt", ".pth"}, "pickled weights", "`safetensors convert`"},
+      {{".gguf", ".gguf", ".gguf"}, "GGUF", "`safetensors.weights` and `safetensors convert` read"},
+      {{".bin.index.json", ".bin.index.json", ".bin.index.json"},
+       "pickled weights",
+       "`safetensors convert` reads"},
+      {{".bin", ".pt", ".pth"}, "pickled weights", "`safetensors convert` reads"},
   };
   std::string text = "No .safetensors files in the directory";
   for (const Other& other : kOthers) {
@@ -154,8 +158,8 @@ std::string usual_name(const Models& models) {
     };
     const auto found = std::ranges::find_if(names, has_ending);
     if (found == names.end()) continue;
-    text += ", but " + std::string(other.what) + " (`" + clipped(*found) + "`), which " +
-            std::string(other.reader) + " can read";
+    text += ", but " + std::string(other.what) + ": " + std::string(other.readers) + " `" +
+            clipped(*found) + "`";
     break;
   }
   fail(ErrorCode::kNoModel, text);

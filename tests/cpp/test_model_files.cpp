@@ -123,11 +123,11 @@ TEST_CASE("errors say what to pass, and name at most four files") {
   CHECK(text_for({}) == none);
   CHECK(text_for({"config.json", "._pytorch_model.bin"}) == none);
   CHECK(text_for({"x.pt", "pytorch_model.bin", "config.json"}) ==
-        none + ", but pickled weights (`pytorch_model.bin`), which `safetensors convert` can read");
-  CHECK(
-      text_for({"pytorch_model.bin", "q4.gguf"}) ==
-      none +
-          ", but GGUF (`q4.gguf`), which `safetensors.weights` and `safetensors convert` can read");
+        none + ", but pickled weights: `safetensors convert` reads `pytorch_model.bin`");
+  CHECK(text_for({"pytorch_model-1-of-2.bin", "pytorch_model.bin.index.json"}) ==
+        none + ", but pickled weights: `safetensors convert` reads `pytorch_model.bin.index.json`");
+  CHECK(text_for({"pytorch_model.bin", "q4.gguf"}) ==
+        none + ", but GGUF: `safetensors.weights` and `safetensors convert` read `q4.gguf`");
   CHECK(text_for({"b.safetensors", "a.safetensors"}) ==
         "several models: \"a\" (a.safetensors), \"b\" (b.safetensors): pass a file, an index, a "
         "list of files, or name=\"a\"");

@@ -6,12 +6,14 @@ import select
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 
 import pytest
 
 from safetensors._cli.main import commands, main, parser
 from support import cli
+from support.file_builder import raw
 
 COMMANDS = commands(parser())
 
@@ -50,6 +52,10 @@ def folder(tmp_path_factory):
         "zsh": "zsh/_safetensors",
     }.items():
         (top / script).write_text(cli.output("completion", shell))
+    (top / "bin").mkdir()
+    program = top / "bin" / "safetensors"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m safetensors "$@"\n')
+    program.chmod(0o755)
     return top
 
 
@@ -63,6 +69,8 @@ COMPLETED = [
     ("safetensors check --read x m", ["model.safetensors"]),
     ("safetensors convert model.safetensors m", ["model.safetensors"]),
     ("safetensors completion b", ["bash"]),
+    ("safetensors show --json model.safetensors h.0", ["h.0.bias", "h.0.weight"]),
+    ("safetensors show model.safetensors mask h.10", ["h.10.weight"]),
 ]
 
 # What readline does: the words and the cursor in variables, the answer in another.
@@ -76,7 +84,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def found(command, folder):
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    env = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True)
     return {line.split("\t")[0] for line in done.stdout.splitlines()}
 
 
@@ -148,3 +157,43 @@ def test_the_program_of_the_distribution_beside(monkeypatch, capsys):
     assert main(["ls", "none"]) == 2
     assert capsys.readouterr().err == "safetensors-cpp: none: No such file or directory\n"
     assert "safetensors-cpp ls -" in parser().format_help() + commands(parser())["ls"].format_help()
+
+
+def names(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "safetensors", "--complete-names", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_names_that_a_shell_would_evaluate_are_not_completed(tmp_path):
+    """They are of strangers, and Enter runs the line that they are put on."""
+    hostile = [
+        "a$(touch owned)",
+        "a`b`",
+        "a;b",
+        "a b",
+        "-a",
+        "a\nb",
+        "a'b",
+        'a"b',
+        "a|b",
+        "a&b",
+        "ä*",
+    ]
+    tensors = {name: raw("U8", (1,)) for name in [*hostile, "a.0-b/c+d_e"]}
+    path = cli.write(tmp_path / "m.safetensors", tensors)
+    assert names(path, "") == ["a.0-b/c+d_e"]
+    assert names(path, "b") == []
+
+
+def test_what_has_no_names_is_silent(tmp_path):
+    (tmp_path / "bad.safetensors").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("bad.safetensors", "nothing", "pipe", ""):
+        assert names(tmp_path / path, "") == []
+    assert names("-", "") == names("https://localhost:1/x", "") == names() == []

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -102,7 +103,19 @@ def folder(tmp_path_factory):
     (top / "switch" / f".x{HOSTILE_FILE}.{'0' * 16}.switch").write_text('{"a": 1}')
     with zipfile.ZipFile(top / "a.npz", "w") as archive:
         archive.writestr("owned" + HOSTILE, b"")
+    (top / "m.gguf").write_bytes(gguf({"general.architecture": HOSTILE, "a" + HOSTILE: HOSTILE}))
+    (top / "html").write_text("<html>" + HOSTILE)
     return top
+
+
+def gguf(metadata):
+    """Returns a GGUF file with texts, and without tensors."""
+
+    def text(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    pairs = [text(key) + struct.pack("<I", 8) + text(value) for key, value in metadata.items()]
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + b"".join(pairs)
 
 
 def command_lines(top):
@@ -128,6 +141,19 @@ def command_lines(top):
         ["show", m, HOSTILE, "--json", "--bins", "2"],
         ["show", m, "a" + HOSTILE],
         ["show", m, HOSTILE[:-1]],
+        ["show", "--model", model, HOSTILE],
+        ["show", "--raw", model, HOSTILE[:-1]],
+        ["diff", "--stats", m, n],
+        ["diff", "--stats", "--model", m, model, "--json"],
+        ["diff", "--stats", m, n, "--tolerance", HOSTILE],
+        ["hash", "--model", model],
+        ["hash", "--model", top / "wrong"],
+        ["check", "--model", model],
+        ["check", "--model", top / "wrong"],
+        ["meta", top / "m.gguf"],
+        ["meta", top / "m.gguf", "--json"],
+        ["check", top / "m.gguf"],
+        ["ls", top / "html"],
         ["meta", m],
         ["meta", m, key],
         ["meta", m, key, "-q"],

@@ -58,7 +58,8 @@ def random_model(rng):
 
 @pytest.mark.parametrize("how", ["copied", "read", "assembled"])
 def test_random_models(monkeypatch, tmp_path, how):
-    """Runs that the kernel copies, runs that are read, and blocks of several parts."""
+    """Runs that the kernel copies, runs that are read, and blocks of several parts. `progress` is
+    told of each byte of the tensors once."""
     if how == "read":
         monkeypatch.delattr(os, "copy_file_range", raising=False)
     if how != "assembled":
@@ -68,7 +69,18 @@ def test_random_models(monkeypatch, tmp_path, how):
     for number in range(60):
         whole, ranks = random_model(rng)
         write(tmp_path / f"{number}", ranks)
-        paths = consolidate(tmp_path / f"{number}", tmp_path / f"{number} out", max_shard_size=100)
+        source, out = tmp_path / f"{number}", tmp_path / f"{number} out"
+        told: list = []
+        paths = consolidate(
+            source,
+            out,
+            max_shard_size=100,
+            progress=lambda *numbers, told=told: told.append(numbers),
+        )
+        total = sum(tensor.nbytes for tensor in whole.values())
+        assert {each for _, each in told} == {total}
+        assert [done for done, _ in told] == sorted({done for done, _ in told})
+        assert told[-1] == (total, total)
         found = load_files(tmp_path / f"{number} out")
         assert found.keys() == whole.keys()
         for name, tensor in whole.items():

@@ -114,7 +114,7 @@ def test_weights_import_no_framework():
     assert "safetensors.weights._convert_plan" in found
 
 
-USERS_OF_WEIGHTS = {"_cli/ls_model.py", "_cli/source_weights.py"}
+USERS_OF_WEIGHTS = {"_cli/ls_model.py", "_cli/source_weights.py", "_cli/weight_model.py"}
 """What of the core imports the weight layer, to show and to convert models."""
 
 CORE_FOR_WEIGHTS = {
@@ -122,6 +122,7 @@ CORE_FOR_WEIGHTS = {
     "_errors",
     "_paths",
     "_pickling",
+    "_progress",
     "_saving.companions",
     "_saving.model_files",
     "_saving.specs",

@@ -101,14 +101,15 @@ def test_mistakes_with_a_complete_file(tmp_path, source, mistake, message):
 
 
 def test_progress(tmp_path):
-    """Bytes of all files, ascending."""
+    """Bytes of the tensors of all files, ascending, with a constant total."""
     calls = []
     with create(tmp_path / "m", progress=lambda *call: calls.append(call)) as writer:
         for name, array in MODEL.items():
             writer.write(name, array)
     assert calls == sorted(calls)
-    total = sum((tmp_path / "m" / file).stat().st_size for file in FILES[:2])
+    total = sum(array.nbytes for array in MODEL.values())
     assert calls[-1] == (total, total)
+    assert {each for _, each in calls} == {total}
 
 
 def test_a_file_that_another_thread_is_writing(tmp_path):

@@ -142,6 +142,7 @@ ADDITIONS = {
         "stream_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
             "budget_bytes=None", "storage_options=None", "verify=None", "expected_hashes=None",
+            "progress=None",
         ],
     },
 }  # fmt: skip

@@ -113,6 +113,11 @@ class Tasks:
 
         self._tasks.append((job.nbytes, work))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors and files that were added."""
+        return sum(nbytes for nbytes, _ in self._tasks)
+
     def add_file(self, read: Read, nbytes: int, done: Callable[[str], object]) -> None:
         """Adds the SHA-256 of a whole file."""
 

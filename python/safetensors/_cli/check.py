@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import _core
-from .._model_folder import all_files, all_indexes
+from .._model_folder import SUFFIX, all_files, all_indexes
 from .._shards import ShardFile
-from . import diagnose, patches, repair, text
+from . import diagnose, patches, repair, text, weight_model
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems
 from .opening import STDIN, open_input
@@ -55,12 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--read", action="store_true", help="also read all data, which finds bad disks"
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    weight_model.add_view(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     verdicts = []
     for path in arguments.paths:
-        for verdict in _check(path, arguments.read, out):
+        for verdict in _check(path, arguments, out):
             verdicts.append(verdict)
             if not arguments.json:
                 _show(verdict, out)
@@ -74,10 +75,33 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     return NEGATIVE if kinds - {"ok"} else 0
 
 
-def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
-    if path != STDIN and os.path.isdir(path):
-        return _check_folder(path, read, out)
-    return _check_model(path, read, out, {})
+def _check(path: str, arguments: argparse.Namespace, out: Output) -> list[_Verdict]:
+    """Checks files, and after those of a quantised model how they fit together."""
+    read, verdicts = arguments.read, []
+    # What is called a safetensors file is checked to be one.
+    is_gguf = not path.endswith(SUFFIX) and weight_model.is_gguf(path)
+    if arguments.raw or not is_gguf:
+        if path != STDIN and os.path.isdir(path):
+            verdicts = _check_folder(path, read, out)
+        else:
+            verdicts = _check_model(path, read, out, {})
+        if any(v.kind != "ok" for v in verdicts) or not weight_model.is_wanted(path, arguments):
+            return verdicts
+    return [*verdicts, _check_weights(path, arguments, out)]
+
+
+def _check_weights(path: str, arguments: argparse.Namespace, out: Output) -> _Verdict:
+    """Returns the verdict of the weight layer, which compares tensors with the configuration."""
+    try:
+        with weight_model.opened_as_asked(path, arguments) as model:
+            if model.is_gguf and arguments.read:
+                _read_all(model.file, out)
+            for warning in model.weights.warnings:
+                out.note(f"{path}: {warning}")
+            nbytes = model.file.nbytes if model.is_gguf else None
+            return _Verdict(path, "ok", _summary(model.file), [], nbytes)
+    except CliError as error:
+        return _Verdict(path, "model", str(error).removesuffix(f" (in {path})"), [])
 
 
 def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:

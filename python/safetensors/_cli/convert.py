@@ -18,11 +18,11 @@ from .._paths import is_model, visible
 from .._saving.companions import Companions
 from . import report, writing
 from .errors import CliError
-from .ls_model import is_gguf
 from .model import add_choice, choice_of, files_of
 from .opening import open_regular, refuse_stdin
 from .output import Output
 from .source import Source
+from .weight_model import is_gguf
 from .writing import Target, target_of, write_source
 
 EXAMPLES = """

@@ -86,6 +86,17 @@ def verdict_on(error: SafetensorError, start: bytes, complaint: str) -> tuple[st
     return name if name in _FORMATS else kind, f"this is {description}"
 
 
+def kind_in(error: SafetensorError) -> str:
+    """Returns what the text of an error says about a file of another format, with its path; nothing
+    if it says nothing. That its first bytes are no header length is then no news."""
+    text = str(error)
+    place = f" (in {error.path})"
+    _, found, kind = text.removesuffix(place).partition(". This is ")
+    if not found or error.code not in _CODES_OF_LENGTH or not text.endswith(place):
+        return ""
+    return f"{error.path}: this is {kind}"
+
+
 def _kind_of(error: SafetensorError) -> str:
     if error.code == "incomplete_data":
         # The subject is a tensor whose bytes are missing.

@@ -9,17 +9,19 @@ import os
 from typing import Any
 
 from .._model_folder import Choice
-from . import text
+from . import diff_stats, text
 from .compare import count_of_differences, first_difference
 from .dtypes import BITS
 from .errors import NEGATIVE, CliError
-from .model import Model, Placed, add_choice, choice_of
+from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
 from .output import Advance, Output
+from .weight_model import WeightModel, add_view, opened_both
 
 EXAMPLES = """
 safetensors diff old.safetensors new.safetensors
 safetensors diff --no-data old.safetensors new.safetensors
+safetensors diff --stats --tolerance 1% model.safetensors model-q8_0.gguf
 safetensors diff old.safetensors new.safetensors --patch new.safetensors-patch
 """
 
@@ -36,6 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-data", action="store_true", help="compare headers only")
     parser.add_argument("--no-metadata", action="store_true", help="compare tensors only")
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
+    values = parser.add_argument_group("values")
+    values.add_argument(
+        "--stats",
+        action="store_true",
+        help="print how far the values of each tensor are apart, the worst first, also between "
+        "types and formats. Needs NumPy",
+    )
+    values.add_argument(
+        "--tolerance",
+        metavar="SHARE",
+        help="with --stats: the status is 0 if no tensor has a larger relative difference, "
+        "such as 1%% or 0.01",
+    )
     patch = parser.add_argument_group("patches")
     patch.add_argument("--patch", metavar="OUT", help="write a patch that makes B of A")
     patch.add_argument(
@@ -52,13 +67,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     patch.add_argument("--force", action="store_true", help="replace an existing patch")
     add_choice(parser)
+    add_view(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
+    if arguments.tolerance is not None and not arguments.stats:
+        raise CliError("--tolerance needs --stats")
+    if arguments.stats and (arguments.patch is not None or arguments.no_data):
+        raise CliError("--stats goes with neither --patch nor --no-data")
     if arguments.patch is not None:
         _check_patch(arguments)
     choice = choice_of(arguments)
-    with Model(arguments.a, choice) as a, Model(arguments.b, choice) as b:
+    a, b = opened_both(arguments)
+    with a, b:
+        if arguments.patch is not None and isinstance(a, WeightModel):
+            raise CliError("--patch is for safetensors files as they are stored: add --raw")
+        if arguments.stats:
+            return diff_stats.run(a, b, arguments, out)
         found = _compare_tensors(a.by_name(), b.by_name(), not arguments.no_data, out)
         if not arguments.no_metadata:
             found["metadata"] = _compare_metadata(a.metadata(), b.metadata())
@@ -136,7 +161,10 @@ def _compare(a: Placed, b: Placed, with_data: bool, advance: Advance) -> dict[st
         advance(len(left))
     if first is None:
         return {}
-    return {"first_element": first * 8 // BITS[x.dtype], "bytes_that_differ": differing}
+    where = {"first_byte": first}
+    if x.dtype in BITS:
+        where = {"first_element": first * 8 // BITS[x.dtype]}
+    return {**where, "bytes_that_differ": differing}
 
 
 def _compare_metadata(a: dict[str, str], b: dict[str, str]) -> dict[str, dict[str, str | None]]:
@@ -159,7 +187,10 @@ def _show(found: dict[str, Any], out: Output) -> None:
         if "a" in change:
             difference = f"{_kind(change['a'])} -> {_kind(change['b'])}"
         else:
-            difference = f"values differ from element {change['first_element']:,} on, "
+            what, first = "values", f"element {change.get('first_element', 0):,}"
+            if "first_byte" in change:
+                what, first = "codes", f"byte {change['first_byte']:,}"
+            difference = f"{what} differ from {first} on, "
             difference += f"{text.count(change['bytes_that_differ'], 'byte')} in all"
         out.line((f"! {name}  {difference}", _CHANGED))
     for key, values in found.get("metadata", {}).items():

@@ -5,6 +5,9 @@ by its bytes. The digest of the whole is the SHA-256 of one line for each tensor
 its name as JSON, a space, its digest. Metadata is not part of a digest. --algorithm xxh3-128 is
 several times as fast, and finds accidental damage only. Several threads hash, one tensor each.
 
+Of a GGUF file or a quantised model, two digests of the whole are printed: of the tensors as stored,
+and of their decoded values; --json has those of each tensor.
+
 --write keeps the digests in a file beside the model, STEM.sums.json, and --check compares the
 model with them: it lists damaged tensors and where they are damaged.
 """
@@ -14,9 +17,9 @@ import argparse
 from .._checking import sums as _sums
 from .._checking.sums import SHA256, XXH3
 from .._paths import is_url
-from . import hash_sums, text
+from . import hash_sums, text, weight_model
 from .errors import CliError
-from .model import Model, add_choice, choice_of
+from .model import add_choice
 from .output import Column, Output
 
 EXAMPLES = """
@@ -54,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare the model with the sums beside it, or with those in the file SUMS",
     )
     add_choice(parser)
+    weight_model.add_view(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -64,7 +68,11 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.check is not None:
         return hash_sums.check(arguments, out)
     algorithm = arguments.algorithm or SHA256
-    with Model(arguments.path, choice_of(arguments)) as model:
+    with weight_model.opened(arguments.path, arguments) as model:
+        if isinstance(model, weight_model.WeightModel):
+            from . import hash_weights  # which needs NumPy
+
+            return hash_weights.run(model, arguments, out)
         placed = model.by_name()
         total = sum(each.tensor.nbytes for each in placed.values())
         threads = 1 if is_url(arguments.path) else hash_sums.THREADS

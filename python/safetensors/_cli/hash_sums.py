@@ -16,7 +16,7 @@ from . import text
 from .errors import CliError
 from .model import Index, Model, Placed, choice_of, files_of
 from .opening import STDIN, open_regular
-from .output import Advance, Output
+from .output import Advance, Output, counted
 from .reader import File, SafetensorError, Tensor, complaint
 
 _BLOCK_NBYTES = 8
@@ -55,7 +55,7 @@ def write(arguments: argparse.Namespace, out: Output) -> int:
         total += sum(file.nbytes for file in model.files) if arguments.files else 0
     algorithm = arguments.algorithm or XXH3
     with out.progress("hashing", total) as advance:
-        made = _make(arguments.path, algorithm, arguments.files, choice, advance)
+        made = _make(arguments.path, algorithm, arguments.files, choice, counted(advance))
     made.write(fsync=False)
     whole = made.sums.whole()
     if arguments.json:

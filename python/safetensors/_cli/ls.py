@@ -8,7 +8,7 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import ls_model, patches, text, tree
+from . import ls_model, patches, text, tree, weight_model
 from .dtypes import element_count
 from .errors import NEGATIVE, CliError
 from .model import Model, Placed, add_choice, choice_of
@@ -39,12 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a file, a folder, a .safetensors.index.json or a GGUF model; - is standard input",
     )
     parser.add_argument(
-        "--model",
-        action="store_true",
-        help="show the model as an inference engine sees it: canonical names, packed types, "
-        "configuration",
-    )
-    parser.add_argument(
         "--sort",
         choices=("name", "size", "file"),
         default="name",
@@ -67,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--depth", type=int, help="maximum number of levels of the tree; implies --tree"
     )
     add_choice(parser)
+    weight_model.add_view(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -85,7 +80,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             if number > 0:
                 out.line()
             out.line((f"{path}:", "bold"))
-        if arguments.model or ls_model.is_gguf(path, choice_of(arguments)):
+        if weight_model.is_wanted(path, arguments):
             found += ls_model.run(arguments, _show_totals, out)
         else:
             found += _list(arguments, out)

@@ -2,16 +2,14 @@
 
 import argparse
 import fnmatch
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._model_folder import BY_RULE, Choice
-from . import text, tree
-from .errors import CliError
-from .opening import STDIN
+from . import text, tree, weight_model
+from .dtypes import element_count
 from .output import Column, Output
 from .reader import Tensor
+from .weight_model import WeightModel, type_of
 
 if TYPE_CHECKING:
     from ..weights import Weights, WeightTensor
@@ -21,48 +19,25 @@ _WITH_SOURCE = 70
 """From how many characters on a table has the names in the file, too."""
 
 
-def is_gguf(path: str, choice: Choice = BY_RULE) -> bool:
-    """Returns whether `ls` lists this path as a GGUF model: by the rule of `open_weights`. One that
-    does not open is none, and neither is a folder in which something is chosen."""
-    if path == STDIN or choice != BY_RULE or not os.path.exists(path):
-        return False
-    try:
-        from ..weights import WeightsError, detect_format
-    except ImportError:
-        return False  # a build without the weight layer
-    try:
-        return detect_format(path) == "gguf"
-    except (WeightsError, OSError, ValueError):
-        return False
-
-
 def run(
     arguments: argparse.Namespace,
     show_totals: Callable[[Sequence[Tensor], Output], None],
     out: Output,
 ) -> int:
     """Lists the model. Returns the number of tensors."""
-    if arguments.path == STDIN:
-        raise CliError("ls --model reads files, not standard input")
-    try:
-        from ..weights import WeightsError, open_weights
-    except ImportError as error:
-        raise CliError(f"this build has no weight layer: {error}") from None
-    try:
-        choice = {"name": arguments.name, "variant": arguments.variant}
-        with open_weights(arguments.path, **choice) as model:
-            return _show(model, arguments, show_totals, out)
-    except WeightsError as error:
-        raise CliError(str(error)) from None
+    with weight_model.opened_as_asked(arguments.path, arguments) as opened:
+        return _show(opened, arguments, show_totals, out)
 
 
 def _show(
-    model: "Weights",
+    opened: WeightModel,
     arguments: argparse.Namespace,
     show_totals: Callable[[Sequence[Tensor], Output], None],
     out: Output,
 ) -> int:
+    model = opened.weights
     found = [model[name] for name in [*model, *model.unmapped]]
+    parameters, bits = _size(found)
     if arguments.match is not None:
         found = [each for each in found if fnmatch.fnmatchcase(each.name, arguments.match)]
         if not found and not arguments.json:
@@ -70,12 +45,17 @@ def _show(
     if arguments.sort == "size":
         found.sort(key=lambda each: (-each.nbytes, text.natural_key(each.name)))
     if arguments.json:
-        out.json(_as_json(model, arguments.path, found))
+        out.json(_as_json(model, arguments.path, found, (parameters, bits)))
         return len(found)
     config = {key: value for key, value in model.get_config().items() if _is_said(value)}
     out.table(
         [Column("model", "cyan"), Column("value")],
-        [["format", model.format], *([key, _value(value)] for key, value in config.items())],
+        [
+            ["format", model.format],
+            ["parameters", text.rounded(parameters)],
+            ["bits per weight", f"{bits:.2f}"],
+            *([key, _value(value)] for key, value in config.items()),
+        ],
     )
     out.line()
     listed = [Tensor(each.name, each.type_name, each.shape, 0, each.nbytes) for each in found]
@@ -99,6 +79,12 @@ def _show(
     return len(found)
 
 
+def _size(weights: "Sequence[WeightTensor]") -> tuple[int, float]:
+    """Returns how many parameters a model has, and how many bits each of them takes."""
+    parameters = sum(element_count(each.shape) for each in weights)
+    return parameters, 8 * sum(each.nbytes for each in weights) / max(parameters, 1)
+
+
 def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
     columns = [Column("name", "cyan"), Column("type", "magenta"), Column("shape")]
     columns += [Column("size", "green", right=True), Column("in the file", "dim")]
@@ -109,12 +95,6 @@ def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
     if out.width < _WITH_SOURCE:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     out.table(columns, rows)
-
-
-def type_of(tensor: "WeightTensor") -> str:
-    """Returns the type by which tensors are listed: "q4_k", "u4 g64"."""
-    name = tensor.type_name
-    return name if tensor.quant is None else f"{name} g{tensor.quant.group_size}"
 
 
 def _is_said(value: Any) -> bool:
@@ -128,10 +108,12 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         shown = ", ".join(str(each) for each in value[:16])
         return shown + (", ..." if len(value) > 16 else "")
-    return str(value)
+    return text.number(value) if isinstance(value, float) else str(value)
 
 
-def _as_json(model: "Weights", path: str, found: "Sequence[WeightTensor]") -> dict[str, Any]:
+def _as_json(
+    model: "Weights", path: str, found: "Sequence[WeightTensor]", size: tuple[int, float]
+) -> dict[str, Any]:
     totals: dict[str, dict[str, int]] = {}
     for each in found:
         sums = totals.setdefault(each.type_name, {"tensors": 0, "nbytes": 0})
@@ -141,6 +123,8 @@ def _as_json(model: "Weights", path: str, found: "Sequence[WeightTensor]") -> di
         "path": path,
         "format": model.format,
         "files": model.files,
+        "parameters": size[0],
+        "bits_per_weight": size[1],
         "config": model.get_config(),
         "tensors": [
             {

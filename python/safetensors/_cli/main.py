@@ -15,6 +15,7 @@ from . import (
     check,
     completion,
     convert,
+    diagnose,
     diff,
     extract,
     hash,
@@ -175,6 +176,11 @@ def _refuse_urls(arguments: argparse.Namespace) -> None:
 
 
 def _described(error: Exception) -> str:
+    weights = sys.modules.get("safetensors._weights")
+    if weights is not None and isinstance(error, weights.WeightsError):
+        return str(error)
+    if isinstance(error, SafetensorError) and (kind := diagnose.kind_in(error)):
+        return kind
     # An ImportError names the package that a URL needs.
     if isinstance(error, (CliError, SafetensorError, ImportError)):
         return str(error)

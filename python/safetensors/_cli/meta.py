@@ -5,14 +5,16 @@ is not copied if the file system can share it; docs/cli.md says how.
 """
 
 import argparse
+import math
+from typing import Any
 
 from .._core import _write_with_header
 from .._near_names import suggestions
 from .._paths import is_url
 from .._saving.arguments import SaveArguments
-from . import output, text
+from . import output, text, weight_model
 from .errors import NEGATIVE, CliError
-from .model import Model, add_choice, choice_of
+from .model import add_choice, choice_of
 from .opening import STDIN
 from .output import Column, Output
 from .reader import File
@@ -21,7 +23,12 @@ EXAMPLES = """
 safetensors meta model.safetensors
 safetensors meta model.safetensors format
 safetensors meta model.safetensors --set author=me --remove format
+safetensors meta llama.gguf
 """
+
+_FIRST = 4
+"""So many values of an array are shown."""
+_MOST = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fsync", action="store_true", help="wait until the change is on the disk")
     parser.add_argument("--json", action="store_true", help="print the metadata as JSON")
     add_choice(parser)
+    weight_model.add_view(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -47,6 +55,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         raise CliError("meta: cannot print and change metadata in one command")
     if arguments.path == STDIN:
         raise CliError("meta: standard input cannot be changed: name a file")
+    if weight_model.is_gguf(arguments.path, choice_of(arguments)):
+        raise CliError(f"{arguments.path}: meta changes safetensors files, and this is GGUF")
     if is_url(arguments.path):
         raise CliError("meta: a file behind a URL cannot be changed: name a file")
     changes: dict[str, str | None] = {}
@@ -64,23 +74,47 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _read(arguments: argparse.Namespace, out: Output) -> int:
-    with Model(arguments.path, choice_of(arguments)) as model:
+    typed: dict[str, Any] = {}
+    with weight_model.opened(arguments.path, arguments) as model:
         metadata = model.metadata()
+        if isinstance(model, weight_model.WeightModel):
+            typed = model.typed_metadata()
     if arguments.key is not None:
         if arguments.key not in metadata:
             out.note(f"{arguments.path}: no key {text.clipped(arguments.key)}")
             return NEGATIVE
         value = metadata[arguments.key]
         if arguments.json:
-            out.json(value)
+            out.json(_as_json(typed.get(arguments.key, value)))
         else:
             out.text(value)
     elif arguments.json:
-        out.json(metadata)
+        out.json({key: _as_json(typed.get(key, metadata[key])) for key in metadata})
+    elif typed:
+        columns = [Column("key", "cyan"), Column("type", "magenta"), Column("value")]
+        out.table(columns, [[key, *_described(value)] for key, value in typed.items()])
     elif metadata:
         rows = [[key, metadata[key]] for key in sorted(metadata)]
         out.table([Column("key", "cyan"), Column("text")], rows)
     return 0
+
+
+def _described(value: Any) -> tuple[str, str]:
+    """Returns the type and the text of a value of GGUF; of an array its length and first values."""
+    if isinstance(value, list):
+        first = text.value(value[:_FIRST])[1:-1]
+        more = ", ..." if len(value) > _FIRST else ""
+        return f"[{len(value):,}]", text.clipped(first, _MOST) + more
+    return type(value).__name__, text.clipped(text.value(value), _MOST)
+
+
+def _as_json(value: Any) -> Any:
+    """Returns a value with texts for what JSON lacks: bytes, NaN and infinities."""
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    if isinstance(value, float) and math.isfinite(value):
+        return float(text.number(value))
+    return text.value(value) if isinstance(value, bytes | float) else value
 
 
 def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) -> None:

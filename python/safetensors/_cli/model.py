@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .._model_folder import BY_RULE, Choice
 from .._shards import ShardFile, find_files
@@ -12,6 +12,7 @@ from .reader import File, SafetensorError, Tensor
 from .text import clipped, count
 
 _DESCRIPTORS_TO_SPARE = 50
+_Self = TypeVar("_Self", bound="Model")
 
 
 class Placed(NamedTuple):
@@ -81,7 +82,7 @@ class Model:
         for file in self.files:
             file.close()
 
-    def __enter__(self) -> "Model":
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,6 +106,10 @@ class Model:
             for problem in index_problems(self.index, self.files):
                 raise CliError(f"{self.index.path}: {problem}")
         return placed
+
+    def aliases(self) -> dict[str, list[str]]:
+        """Returns further names by which a user may know tensors, and the tensors' names."""
+        return {}
 
     def metadata(self) -> dict[str, str]:
         """Returns the metadata of all files. If files differ in a key, the first value wins."""
@@ -132,6 +137,8 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
 
 def choice_of(arguments: argparse.Namespace) -> Choice:
     """Returns which model of a folder the user chooses."""
+    if not hasattr(arguments, "variant"):
+        return BY_RULE  # a command without these options
     return Choice(arguments.name or "", arguments.variant or "")
 
 

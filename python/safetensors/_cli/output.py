@@ -11,13 +11,13 @@ import json
 import os
 import shutil
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._progress_bar import Bar, bar_on_terminal
 from .errors import CliError
-from .text import clipped, program, shown, size
+from .text import program, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _MAX_ROWS_WITH_RICH = 5000
 """With more rows, rich's layout takes many seconds."""
 _FORCING = ("FORCE_COLOR", "CLICOLOR_FORCE")
-_NARROW = 80
-"""On a narrower terminal, a progress bar shows neither speed nor time."""
 
 
 class Column(NamedTuple):
@@ -51,6 +49,7 @@ class Output:
         self.quiet = quiet
         self._color = color
         self._console: Console | None = None
+        self._bar: Bar | None = None
         self._is_forced = color == "always" or (color == "auto" and _is_color_forced())
         if self._is_forced or (color == "auto" and _is_terminal(sys.stdout)):
             self._console = self._rich_console()
@@ -85,6 +84,8 @@ class Output:
 
     def line(self, *pieces: "str | Piece") -> None:
         """Writes one line of plain text and styled pieces."""
+        if self._bar is not None:
+            self._bar.hide()
         styled = [(piece, "") if isinstance(piece, str) else piece for piece in pieces]
         parts = [(shown(text), style) for text, style in styled]
         if self._console is None:
@@ -147,51 +148,12 @@ class Output:
         if self.quiet or self._color == "never" or not _is_terminal(sys.stderr):
             yield _no_progress
             return
-        bar = _progress_bar()
-        if bar is None:
-            line = _ProgressLine(shown(what), total_nbytes)
-            try:
-                yield line.advance
-            finally:
-                line.remove()
-            return
-        with bar:
-            task = bar.add_task(shown(what), total=total_nbytes)
-            yield lambda nbytes: bar.advance(task, nbytes)
-
-
-class _ProgressLine:
-    """How much of some bytes is done, in one line of a terminal without rich."""
-
-    _SECONDS = 0.1
-    """How often the line is written."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total, self._done, self._length = what, total, 0, 0
-        self._next = time.monotonic()
-
-    def advance(self, nbytes: int) -> None:
-        self._done += nbytes
-        if time.monotonic() < self._next:
-            return
-        said = f"{size(self._done)} of {size(self._total)}"
-        if self._total > 0:
-            said = f"{min(100, 100 * self._done // self._total):3} %, {said}"
-        room = shutil.get_terminal_size().columns - len(said) - 4
-        line = f"{clipped(self._what, room)}: {said}" if room > 3 else said
-        self._write(line)
-        self._next = time.monotonic() + self._SECONDS
-
-    def remove(self) -> None:
-        if self._length:
-            self._write("")
-            sys.stderr.write("\r")
-            sys.stderr.flush()
-
-    def _write(self, line: str) -> None:
-        sys.stderr.write("\r" + line.ljust(self._length))
-        sys.stderr.flush()
-        self._length = len(line)
+        bar = self._bar = bar_on_terminal(shown(what), total_nbytes)
+        try:
+            yield bar.advance
+        finally:
+            self._bar = None
+            bar.hide()
 
 
 def counted(advance: Advance) -> "Callable[[int, int], None]":
@@ -245,31 +207,3 @@ def _is_color_forced() -> bool:
 
 def _no_progress(_nbytes: int) -> None:
     pass
-
-
-def _progress_bar() -> Any:
-    try:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-        from rich.table import Column as Cell
-    except ImportError:
-        return None
-    console = Console(stderr=True)
-    # A description that is too long would break the bar into several lines.
-    short = Cell(no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
-    columns: list[ProgressColumn] = [
-        TextColumn("{task.description}", markup=False, table_column=short),
-        BarColumn(bar_width=None if console.width < _NARROW else 40),
-        DownloadColumn(table_column=Cell(no_wrap=True)),
-    ]
-    if console.width >= _NARROW:
-        columns += [TransferSpeedColumn(), TimeRemainingColumn()]
-    return Progress(*columns, console=console, transient=True)

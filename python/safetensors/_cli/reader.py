@@ -3,12 +3,16 @@
 import io
 import os
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._core import SafetensorError, _data_begin, _plan_layout, _safe_open_handle, safe_open
 from .._reading import LENGTH_NBYTES, read_all, read_some
+from .dtypes import BITS
 from .errors import CliError
 from .opening import CHUNK_NBYTES, open_input
+
+if TYPE_CHECKING:
+    from .decode import Array
 
 
 class Tensor(NamedTuple):
@@ -96,6 +100,34 @@ class File:
         end = tensor.begin + tensor.nbytes
         for begin in range(tensor.begin, end, CHUNK_NBYTES):
             yield self.read(begin, min(CHUNK_NBYTES, end - begin))
+
+    def why_no_values(self, tensor: Tensor) -> str:
+        """Returns why values() has none of a tensor; nothing if it has them."""
+        from .decode import can_decode
+
+        if can_decode(tensor.dtype):
+            return ""
+        return "the format does not say how elements of 6 bits are packed"
+
+    def values(self, tensor: Tensor) -> "Iterator[tuple[Array, int]]":
+        """Yields the values of a tensor, flat, some at a time, and the bytes that hold them. Needs
+        NumPy."""
+        from .decode import decoded
+
+        for data in self.chunks(tensor):
+            yield decoded(data, tensor.dtype), len(data)
+
+    def value_at(self, tensor: Tensor, index: int) -> Any:
+        """Returns the value at an index of a tensor, flat."""
+        from .decode import decoded
+
+        bits = BITS[tensor.dtype]
+        data = self.read(tensor.begin + index * bits // 8, max(bits // 8, 1))
+        return decoded(data, tensor.dtype)[index % 2 if bits == 4 else 0].item()
+
+    def about(self, tensor: Tensor) -> list[str]:
+        """Returns lines about how the file stores a tensor, if that needs any."""
+        return []
 
     def _read_some(self, begin: int, nbytes: int) -> bytes:
         return read_some(self._file, begin, nbytes)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from .._near_names import suggestions
 from . import patches, text
-from .dtypes import BITS, element_count
+from .dtypes import element_count
 from .errors import CliError
-from .model import Model, Placed, add_choice, choice_of
-from .output import Output
+from .model import Model, Placed, add_choice
+from .output import Advance, Output
+from .weight_model import add_view, opened
 
 if TYPE_CHECKING:
     from .statistics import Histogram, Statistics
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print statistics and histogram as JSON"
     )
     add_choice(parser)
+    add_view(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -52,53 +54,59 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     except ImportError:
         raise CliError("show needs NumPy: pip install numpy") from None
     shown = []
-    with Model(arguments.path, choice_of(arguments)) as model:
+    with opened(arguments.path, arguments) as model:
         patch = patches.only_patch(model)
         if patch is not None:
             patches.show(patch, arguments, out)
             return 0
         placed = model.by_name()
-        for i, name in enumerate(_chosen(arguments, placed)):
-            if arguments.json:
-                shown.append(_as_json(placed[name], arguments.bins, out))
-                continue
-            if i > 0:
-                out.line()
-            _show(placed[name], arguments.bins, out)
+        chosen = [placed[name] for name in _chosen(arguments, model, placed)]
+        passes = 2 if arguments.bins else 1
+        total = passes * sum(each.tensor.nbytes for each in chosen)
+        what = text.clipped(chosen[0].tensor.name, 40)
+        if len(chosen) > 1:
+            what = text.count(len(chosen), "tensor")
+        with out.progress(what, total) as advance:
+            for i, each in enumerate(chosen):
+                if arguments.json:
+                    shown.append(_as_json(each, arguments.bins, advance))
+                    continue
+                if i > 0:
+                    out.line()
+                _show(each, arguments.bins, advance, out)
     if arguments.json:
         out.json(shown)
     return 0
 
 
-def _chosen(arguments: argparse.Namespace, placed: dict[str, Placed]) -> list[str]:
+def _chosen(arguments: argparse.Namespace, model: Model, placed: dict[str, Placed]) -> list[str]:
     """Returns the named tensors, each once. An exact name is not taken as a pattern."""
     chosen: dict[str, None] = {}
+    aliases = model.aliases()
     for name in arguments.names:
-        found = [name]
-        if name not in placed:
-            found = [each for each in placed if fnmatch.fnmatchcase(each, name)]
+        found = [name] if name in placed else aliases.get(name, [])
         if not found:
-            path = arguments.path
-            raise CliError(f"{path}: no tensor `{text.clipped(name)}`{suggestions(name, placed)}")
+            found = [each for each in placed if fnmatch.fnmatchcase(each, name)]
+            for alias, names in aliases.items():
+                found += names if fnmatch.fnmatchcase(alias, name) else []
+        if not found:
+            near = suggestions(name, [*placed, *aliases])
+            raise CliError(f"{arguments.path}: no tensor `{text.clipped(name)}`{near}")
         chosen.update(dict.fromkeys(sorted(found, key=text.natural_key)))
     return list(chosen)
 
 
-def _measured(placed: Placed, bins: int, out: Output) -> "tuple[Statistics, Histogram | None]":
+def _measured(placed: Placed, bins: int, advance: Advance) -> "tuple[Statistics, Histogram | None]":
     from .statistics import histogram, statistics
 
     file, tensor = placed
-    passes = 2 if bins else 1
-    with out.progress(text.clipped(tensor.name, 40), passes * tensor.nbytes) as advance:
-        known = statistics(file, tensor, advance)
-        counts = histogram(file, tensor, known, bins, advance) if bins and known.finite else None
+    known = statistics(file, tensor, advance)
+    counts = histogram(file, tensor, known, bins, advance) if bins and known.finite else None
     return known, counts
 
 
-def _show(placed: Placed, bins: int, out: Output) -> None:
-    from .decode import can_decode
-
-    tensor = placed.tensor
+def _show(placed: Placed, bins: int, advance: Advance, out: Output) -> None:
+    file, tensor = placed
     elements = element_count(tensor.shape)
     out.line(
         (tensor.name, "bold cyan"),
@@ -106,13 +114,15 @@ def _show(placed: Placed, bins: int, out: Output) -> None:
         f"  {text.count(elements, 'element')}",
         (f"  {text.size(tensor.nbytes)}", "green"),
     )
-    if not can_decode(tensor.dtype):
-        out.line("the format does not say how elements of 6 bits are packed: no values")
+    for line in file.about(tensor):
+        out.line((f"  {line}", "dim"))
+    if why := file.why_no_values(tensor):
+        out.line(f"{why}: no values")
         return
     if elements == 0:
         return
     _show_values(placed, out)
-    known, counts = _measured(placed, bins, out)
+    known, counts = _measured(placed, bins, advance)
     _show_statistics(known, tensor.dtype, out)
     if counts is not None and tensor.dtype != "BOOL":
         _show_histogram(counts, out)
@@ -120,7 +130,8 @@ def _show(placed: Placed, bins: int, out: Output) -> None:
 
 def _show_values(placed: Placed, out: Output) -> None:
     """Shows the corners of the last two axes, at index 0 of all other axes."""
-    shape = placed.tensor.shape
+    file, tensor = placed
+    shape = tensor.shape
     row_length = shape[-1] if shape else 1
     rows = shape[-2] if len(shape) > 1 else 1
     if 2 < len(shape) <= 12:
@@ -132,7 +143,8 @@ def _show_values(placed: Placed, out: Output) -> None:
             continue
         cells = []
         for column in _ends(row_length):
-            cells.append("..." if column is None else _value(placed, row * row_length + column))
+            at = None if column is None else row * row_length + column
+            cells.append("..." if at is None else _number(file.value_at(tensor, at)))
         table.append(cells)
     widths = [max(len(line[i]) for line in table if i < len(line)) for i in range(len(table[0]))]
     for line in table:
@@ -144,16 +156,6 @@ def _ends(count: int) -> "list[int | None]":
     if count <= 2 * _EDGE + 1:
         return list(range(count))
     return [*range(_EDGE), None, *range(count - _EDGE, count)]
-
-
-def _value(placed: Placed, index: int) -> str:
-    from .decode import decoded
-
-    file, tensor = placed
-    bits = BITS[tensor.dtype]
-    data = file.read(tensor.begin + index * bits // 8, max(bits // 8, 1))
-    value = decoded(data, tensor.dtype)[index % 2 if bits == 4 else 0].item()
-    return _number(value)
 
 
 def _number(value: Any) -> str:
@@ -219,18 +221,18 @@ def _bar(count: int, most: int, width: int, unicode: bool) -> str:
     return _EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")
 
 
-def _as_json(placed: Placed, bins: int, out: Output) -> dict[str, Any]:
-    from .decode import can_decode
-
-    tensor = placed.tensor
+def _as_json(placed: Placed, bins: int, advance: Advance) -> dict[str, Any]:
+    file, tensor = placed
     described: dict[str, Any] = {
         "name": tensor.name,
         "dtype": tensor.dtype,
         "shape": tensor.shape,
         "nbytes": tensor.nbytes,
     }
-    if can_decode(tensor.dtype):
-        known, counts = _measured(placed, bins, out)
+    if lines := file.about(tensor):
+        described["about"] = lines
+    if not file.why_no_values(tensor):
+        known, counts = _measured(placed, bins, advance)
         described["statistics"] = known._asdict()
         described["histogram"] = counts._asdict() if counts is not None else None
     return described

@@ -10,10 +10,10 @@ from .._model_folder import Choice
 from .._saving.writer import SafeWriter
 from . import report, writing
 from .errors import CliError
-from .ls_model import type_of
 from .model import choice_of
 from .output import Output
 from .source import SourceTensor
+from .weight_model import type_of
 
 try:
     from ..weights import WeightsError

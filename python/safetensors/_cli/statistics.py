@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .decode import Array, decoded
+from .decode import Array
 from .output import Advance
 from .reader import File, Tensor
 
@@ -128,9 +128,6 @@ def histogram(
 
 
 def _chunks(file: File, tensor: Tensor, advance: Advance) -> Iterator[Array]:
-    for data in file.chunks(tensor):
-        values = decoded(data, tensor.dtype)
-        if values.dtype.kind == "c":
-            values = np.abs(values)
-        yield values
-        advance(len(data))
+    for values, nbytes in file.values(tensor):
+        yield np.abs(values) if values.dtype.kind == "c" else values
+        advance(nbytes)

@@ -1,9 +1,12 @@
 """Formats names, sizes and shapes as text."""
 
+import json
 import os
 import re
+import struct
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 BESIDE = "safetensors-cpp"
 """The program of the distribution that is installed beside upstream's."""
@@ -42,6 +45,18 @@ def size(nbytes: int) -> str:
     return f"{value:.1f} {units[0]}"
 
 
+def rounded(number: int) -> str:
+    """Returns a count such as "8.03 B"."""
+    if number < 1000:
+        return str(number)
+    units = ["k", "M", "B", "T", "Q"]
+    value = number / 1000
+    while value >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{value:#.3g} {units[0]}".replace(". ", " ")
+
+
 def shape(dims: Sequence[int]) -> str:
     """Returns a shape such as "[2, 3]"; of more than 12 axes it shows the first ones."""
     text = ", ".join(map(str, dims[:_MAX_AXES]))
@@ -51,6 +66,32 @@ def shape(dims: Sequence[int]) -> str:
 def count(number: int, what: str) -> str:
     """Returns a number and a noun, such as "1 tensor" or "1,200 tensors"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def number(value: float) -> str:
+    """Returns a float that may have been a float32 with as few digits as that needs."""
+    for digits in range(1, 10):
+        said = f"{value:.{digits}g}"
+        try:
+            if struct.unpack("<f", struct.pack("<f", float(said)))[0] == value:
+                return repr(float(said))
+        except OverflowError:
+            break
+    return repr(value)
+
+
+def value(given: Any) -> str:
+    """Returns a value of metadata as text: a text as it is, all else like JSON."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, bytes):  # a string of GGUF that is no UTF-8
+        return given.decode("utf-8", "backslashreplace")
+    if isinstance(given, float):
+        return number(given)
+    if isinstance(given, list | tuple):
+        said = (json.dumps(each) if isinstance(each, str) else value(each) for each in given)
+        return f"[{', '.join(said)}]"
+    return json.dumps(given)
 
 
 def natural_key(name: str) -> "list[str | tuple[int, str]]":

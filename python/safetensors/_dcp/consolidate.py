@@ -16,8 +16,9 @@ from .._core import safe_open
 from .._errors import failure
 from .._model_folder import BY_RULE, of_directory, warn_of
 from .._paths import open_at_once
+from .._progress import Report, shows_progress
 from .._saving.specs import Row
-from .._typing import Path
+from .._typing import Path, ProgressOption
 from . import boxes
 from .model import FullSizeModel, Options
 from .parts import SavedPart, SplitTensor
@@ -37,6 +38,7 @@ class _Source(NamedTuple):
     begin: int
 
 
+@shows_progress("consolidating")
 def consolidate(
     folder: Path,
     out: Path,
@@ -45,6 +47,7 @@ def consolidate(
     name: str = "model",
     fqn_to_index_mapping: dict[str, int] | None = None,
     fsync: bool = False,
+    progress: ProgressOption = None,
 ) -> list[str]:
     """Makes a model of the files that the ranks of a checkpoint wrote.
 
@@ -54,6 +57,8 @@ def consolidate(
             `load_files` chooses them.
         out: another folder, made if it does not exist; its parent must exist.
         max_shard_size, name, fqn_to_index_mapping, fsync: see `StorageWriter`.
+        progress: true for a bar; or called as `progress(done, total)` with bytes of tensors. If it
+            raises, nothing is written.
 
     Returns:
         The paths of the files with tensors.
@@ -64,6 +69,7 @@ def consolidate(
         OSError: an operating system call failed.
         ValueError: `out` is `folder`, or an option is not valid.
     """
+    assert not isinstance(progress, bool)  # shows_progress() has resolved it
     folder = os.path.abspath(os.fsdecode(folder))
     if os.path.isdir(out) and os.path.samefile(folder, out):
         raise ValueError(f"the model cannot be written beside the files of the ranks: {folder}")
@@ -75,13 +81,15 @@ def consolidate(
     model = FullSizeModel(out, rows, Options(max_shard_size, name, fsync, fqn_to_index_mapping))
     try:
         places = sorted(model.places.items(), key=lambda item: item[1])
+        report = Report(sum(place.nbytes for _, place in places), progress)
         for index, of_file in itertools.groupby(places, key=lambda item: item[1].file):
             fd = model.open(index)
             try:
                 for each, place in of_file:
-                    _write_tensor(fd, place.begin, tensors[each])
+                    _write_tensor(fd, place.begin, tensors[each], report)
             finally:
                 os.close(fd)
+        report.finish()
         return model.commit({each: place.nbytes for each, place in places})
     finally:
         model.abort()
@@ -113,7 +121,7 @@ def _read_folder(folder: str) -> dict[str, SplitTensor]:
     return tensors
 
 
-def _write_tensor(fd: int, begin: int, tensor: SplitTensor) -> None:
+def _write_tensor(fd: int, begin: int, tensor: SplitTensor, report: Report) -> None:
     """Writes a tensor that begins at this offset of the file."""
     runs = [boxes.runs(tensor.whole, part.box) for part in tensor.parts]
     if all(
@@ -124,11 +132,13 @@ def _write_tensor(fd: int, begin: int, tensor: SplitTensor) -> None:
             with _opened(part) as source:
                 for i, start in enumerate(starts):
                     _copy(part, source, part.source.begin + i * nbytes, fd, begin + start, nbytes)
+                    report.add(nbytes)
         return
     for block in boxes.blocks(tensor.whole, _BLOCK_NBYTES):
         data = _assembled(tensor, block)
         start = next(boxes.runs(tensor.whole, block)[0])
         write(fd, begin + start, data)
+        report.add(len(data))
 
 
 def _assembled(tensor: SplitTensor, block: boxes.Box) -> memoryview:

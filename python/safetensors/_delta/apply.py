@@ -9,7 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from .. import _core
+from .._progress import Report, reported
 from .._saving.specs import Spec
+from .._typing import Progress, ProgressOption
 from .chain import (
     Chain,
     Held,
@@ -30,6 +32,7 @@ def apply(
     *,
     verify: str = "blocks",
     already: str = "error",
+    progress: ProgressOption = None,
 ) -> None:
     """Changes tensors in memory from the base of a patch to its target.
 
@@ -50,6 +53,8 @@ def apply(
             tensors of the model.
         already: what to do if the tensors have the target's values: "error", or "skip", which
             computes the digests of the tensors and applies only the patches that come after them.
+        progress: true for a bar; or called as `progress(done, total)` with the bytes of the tensors
+            that were checked, of those that change. If it raises, nothing is changed.
 
     Raises:
         WrongBaseError: the tensors are not those of the base, or patches do not follow each other.
@@ -64,20 +69,27 @@ def apply(
         if already == "skip":
             left = chain.rest(lambda name: _digest(tensors, name, chain.algorithm))
         if left is not None:
-            _apply(tensors, left, verify)
+            report = stack.enter_context(reported(progress, "patching"))
+            _apply(tensors, left, verify, report)
 
 
-def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
+def _apply(
+    tensors: Mapping[str, Any], chain: Chain, verify: str, progress: Progress | None
+) -> None:
     order, full = Order(), verify != "blocks"
     work = {name: chain.changes(name) for name in chain.names}
     memory: dict[str, Held] = {}
+    report = Report(0, progress)
     for name, changes in work.items():
         in_place = all(change.kind == "blocks" for change in changes)
         if not in_place:
             _check_replaceable(tensors, changes[0])
         if name in tensors:
             memory[name] = _held(name, tensors[name], in_place)
+    report.expect(sum(held.data.nbytes for held in memory.values()))
+    for name, changes in work.items():
         order.add(changes[0], memory.get(name), full)
+        report.add(memory[name].data.nbytes if name in memory else 0)
     order.finish()
     aliases = _aliases(memory, work)
     if full or len(chain.patches) > 1:
@@ -96,6 +108,7 @@ def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
             continue
         held = run(changes, _copy(memory.get(name)), False)
         made[name] = None if held is None else _made(tensors, name, held)
+    report.finish()
     _core._apply_patches(writes)  # one call, which Ctrl-C does not interrupt
     for name, tensor in made.items():
         if tensor is None:

@@ -10,13 +10,14 @@ from .. import _core
 from .._core import safe_open
 from .._model_folder import choice_of
 from .._paths import refuse_url
+from .._progress import Report, shows_progress
 from .._saving import recovery
 from .._saving.arguments import SaveArguments
 from .._saving.model_files import ModelFiles
 from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.split import Split
 from .._saving.writer import SafeWriter, open_writer
-from .._typing import Path, Sources, SumsOption
+from .._typing import Path, ProgressOption, Sources, SumsOption
 from .apply_in_place import apply_in_place
 from .chain import (
     Chain,
@@ -33,6 +34,7 @@ from .patch import SUFFIX
 from .tensors import FileTensors, digest_of
 
 
+@shows_progress("patching")
 def apply_file(
     model: Sources,
     patches: Patches,
@@ -46,6 +48,7 @@ def apply_file(
     sums: SumsOption = None,
     name: str | None = None,
     variant: str | None = None,
+    progress: ProgressOption = None,
 ) -> None:
     """Writes the model that patches make of another one, or changes the model itself.
 
@@ -73,6 +76,9 @@ def apply_file(
         shared: with `in_place`, see `update_file`.
         sums: whether to write the digests of the tensors beside the output, as `save_file`.
         name, variant: which model of a folder, as for `load_files`. The output has its names, too.
+        progress: true for a bar; or called as `progress(done, total)` with the bytes of the
+            output's tensors, or with `in_place` of those that change. If it raises, nothing is
+            written.
 
     Raises:
         WrongBaseError: the model is not the base, or patches do not follow each other.
@@ -83,6 +89,8 @@ def apply_file(
         ValueError: the output does not fit the model or the patches; `in_place` with `sums`; or
             `name` or `variant` for a model that is no folder.
     """
+    assert not isinstance(progress, bool)  # shows_progress() has resolved it
+    report = Report(0, progress)
     check_options(verify, already)
     choice = choice_of(name, variant)
     if (output is None) != in_place:
@@ -90,7 +98,8 @@ def apply_file(
     if in_place and sums:
         raise ValueError("in_place changes tensors, and sums need an output")
     if output is None:
-        apply_in_place(model, patches, verify, already, shared, choice)
+        apply_in_place(model, patches, verify, already, shared, choice, report)
+        report.finish()
         return
     refuse_url(output)
     with contextlib.ExitStack() as stack:
@@ -102,7 +111,9 @@ def apply_file(
         else:
             work = _Work(files, chain, verify)
         path = os.path.abspath(os.fsdecode(output))
-        _write(work, path, _is_folder(output, files), SaveArguments(fsync=fsync, sums=sums))
+        report.expect(sum(sum(sizes.values()) for sizes in work.sizes))
+        _write(work, path, _is_folder(output, files), SaveArguments(fsync=fsync, sums=sums), report)
+        report.finish()
 
 
 def _is_folder(output: Path, files: FileTensors) -> bool:
@@ -139,6 +150,8 @@ class _Work:
         for name, spec in after.items():
             if name not in files.specs and spec is not None:
                 self.specs[-1][name] = spec
+        self.sizes = [nbytes_of(rows_of(specs)) for specs in self.specs]
+        """The bytes of the tensors of each file of the output."""
 
     @property
     def _names(self) -> list[str]:
@@ -201,10 +214,15 @@ def _digest(files: FileTensors, name: str, algorithm: str) -> str | None:
     return digest_of(files.specs[name], files.read(name), algorithm)
 
 
-def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) -> None:
+def _write(
+    work: _Work, output: str, is_folder: bool, options: SaveArguments, report: Report
+) -> None:
     opened = [file.handle for file in work.files.files]
     if not is_folder:
-        options = options._replace(metadata=work.metadata_of(opened[0]))
+        options = options._replace(
+            metadata=work.metadata_of(opened[0]),
+            progress=report.of_file(sum(work.sizes[0].values())),
+        )
         with open_writer(output, work.specs[0], options) as writer:
             work.write(0, writer)
             work.finish()
@@ -216,12 +234,15 @@ def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) ->
     with ModelFiles(output, name, options.fsync) as target:
         for number, (file, specs) in enumerate(zip(opened, work.specs, strict=True)):
             part = target.temporary(number + 1)
-            how = of_shards._replace(metadata=work.metadata_of(file))
+            how = of_shards._replace(
+                metadata=work.metadata_of(file),
+                progress=report.of_file(sum(work.sizes[number].values())),
+            )
             with open_writer(part, specs, how) as writer:
                 work.write(number, writer)
         work.finish()
-        sizes = nbytes_of([row for specs in work.specs for row in rows_of(specs)])
-        split = Split([list(specs) for specs in work.specs], sum(sizes.values()))
+        nbytes = sum(sum(sizes.values()) for sizes in work.sizes)
+        split = Split([list(specs) for specs in work.specs], nbytes)
         target.commit(split, digests)
 
 

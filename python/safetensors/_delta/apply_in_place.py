@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator, Sequence
 
 from .._model_folder import Choice
+from .._progress import Report
 from .._saving.in_place import Edit, edit_files
 from .._saving.journal import File
-from .._saving.specs import Spec, spec_in
+from .._saving.specs import Spec, nbytes_of, rows_of, spec_in
 from .._shards import find_shards
 from .._typing import Buffer, Sources
 from .chain import Chain, Held, Order, Patches, check_whole, open_chain, run
@@ -19,7 +20,13 @@ from .tensors import digest_of
 
 
 def apply_in_place(
-    model: Sources, patches: Patches, verify: str, already: str, shared: bool, choice: Choice
+    model: Sources,
+    patches: Patches,
+    verify: str,
+    already: str,
+    shared: bool,
+    choice: Choice,
+    report: Report,
 ) -> None:
     """Applies patches to the files of a model. See `apply_file`."""
     shards = find_shards(model, choice=choice)
@@ -31,10 +38,12 @@ def apply_in_place(
     name = os.path.basename(shards[0].index_path or paths[0])
     with contextlib.ExitStack() as stack:
         chain = open_chain(patches, stack)
-        edit_files(paths, name, lambda files: _edits(files, chain, verify, already), shared)
+        edit_files(paths, name, lambda files: _edits(files, chain, verify, already, report), shared)
 
 
-def _edits(files: Sequence[File], given: Chain, verify: str, already: str) -> Iterator[Edit]:
+def _edits(
+    files: Sequence[File], given: Chain, verify: str, already: str, report: Report
+) -> Iterator[Edit]:
     """Yields the changes of each tensor. Checks the patches and the tensors on the way."""
     by_tensor = {name: file for file in files for name in file.handle}
     specs = {name: spec_in(file.handle, name) for name, file in by_tensor.items()}
@@ -48,6 +57,8 @@ def _edits(files: Sequence[File], given: Chain, verify: str, already: str) -> It
     if chain is None:
         return
     work = {name: chain.changes(name) for name in chain.names}
+    changed = {name: specs[name] for name in work if name in specs}
+    report.expect(sum(nbytes_of(rows_of(changed)).values()))
     for changes in work.values():
         _check_blocks(changes)
     if len(files) == 1 and any(patch.metadata is not None for patch in chain.patches):
@@ -56,7 +67,8 @@ def _edits(files: Sequence[File], given: Chain, verify: str, already: str) -> It
     for name, changes in work.items():
         if name not in by_tensor:
             order.add(changes[0], None, verify != "blocks")  # raises
-        yield name, functools.partial(_patched, changes, specs[name], order, verify != "blocks")
+        full = verify != "blocks"
+        yield name, functools.partial(_patched, changes, specs[name], order, full, report)
     if verify == "whole":
         digests: dict[str, str] = {}
         for name in by_tensor:
@@ -75,7 +87,10 @@ def _check_blocks(changes: list[Change]) -> None:
             )
 
 
-def _patched(changes: list[Change], spec: Spec, order: Order, full: bool, old: bytes) -> Buffer:
+def _patched(
+    changes: list[Change], spec: Spec, order: Order, full: bool, report: Report, old: bytes
+) -> Buffer:
+    report.add(len(old))
     new = bytearray(old)
     held = Held(spec, new)
     order.add(changes[0], held, full)

@@ -14,9 +14,10 @@ from .. import _core
 from .._checking import sums
 from .._model_folder import choice_of
 from .._paths import refuse_url
-from .._saving.specs import Spec
+from .._progress import Report, reported
+from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.writer import safe_create
-from .._typing import Buffer, Path
+from .._typing import Buffer, Path, Progress, ProgressOption
 from .patch import (
     FORMAT,
     MAX_LABEL_NBYTES,
@@ -68,6 +69,7 @@ def diff(
     fsync: bool = False,
     name: str | None = None,
     variant: str | None = None,
+    progress: ProgressOption = None,
 ) -> Patch:
     """Writes a patch that makes `new` of `old`, two states of a model, and returns it, open.
 
@@ -87,6 +89,8 @@ def diff(
         labels: names of both states, such as steps or revisions, at most 256 bytes each.
         fsync: if true, returns only after the file and its name are on the disk.
         name, variant: which model of both folders, as for `load_files`.
+        progress: true for a bar; or called as `progress(done, total)` with the bytes of the tensors
+            of `new` that were compared. If it raises, nothing is written.
 
     Raises:
         ValueError: `name` or `variant` is given, and a state is no folder.
@@ -97,7 +101,8 @@ def diff(
     choice = choice_of(name, variant)
     with contextlib.ExitStack() as stack:
         before, after = open_model(old, stack, choice), open_model(new, stack, choice)
-        return write_patch(before, after, {}, path, options)[0]
+        report = stack.enter_context(reported(progress, "comparing"))
+        return write_patch(before, after, {}, path, options, report)[0]
 
 
 def check_path(path: Path) -> None:
@@ -113,18 +118,21 @@ def write_patch(
     known: Mapping[str, str],
     path: Path | None,
     options: Options,
+    progress: Progress | None = None,
 ) -> tuple[Patch, dict[str, str]]:
     """Returns the patch and the digests of the new tensors.
 
     Args:
         old, new: the states.
         known: the digests of all old tensors, or nothing.
-        path, options: see `diff`.
+        path, options, progress: see `diff`.
     """
     if path is not None:
         check_path(path)
     folder = None if path is None else os.path.dirname(os.path.abspath(os.fsdecode(path)))
     before, after = dict(known), {}
+    sizes = {} if progress is None else nbytes_of(rows_of(new.specs))
+    report = Report(sum(sizes.values()), progress)
     with contextlib.ExitStack() as stack:
         parts = _Parts(stack.enter_context(_scratch(folder)))
         for name, spec in new.specs.items():
@@ -134,8 +142,9 @@ def write_patch(
                 if name in old.specs and name not in before:
                     before[name] = _digest_in(old, name, options)
                 parts.add_whole(name, data, spec, before.get(name), after[name])
-                continue
-            _add_blocks(parts, name, data, old, before, after, options)
+            else:
+                _add_blocks(parts, name, data, old, before, after, options)
+            report.add(sizes.get(name, 0))
         for name in old.specs.keys() - new.specs.keys():
             if name not in before:
                 before[name] = _digest_in(old, name, options)
@@ -151,6 +160,7 @@ def write_patch(
                 metadata[key] = label
         if new.metadata is not None and new.metadata != old.metadata:
             metadata["metadata"] = json.dumps(new.metadata, sort_keys=True)
+        report.finish()
         if path is None:
             file = io.BytesIO()
             parts.save(file, metadata, False)

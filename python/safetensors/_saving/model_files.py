@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from .._errors import failure
 from .._paths import refuse_url
 from .._progress import Report
-from .._typing import Path, Progress
+from .._typing import Path
 from . import recovery
 from . import split as _split
 from .arguments import SaveArguments
@@ -205,12 +205,11 @@ def save_files(
     split = _split.split(sizes, max_shard_size)
     of_shards, digests = options.of_shards()
     with ModelFiles(folder, name, options.fsync) as files:
-        report, done = Report(split.total_size, options.progress), 0
+        report = Report(split.total_size, options.progress)
         for number, tensors in enumerate(split.shards, 1):
             nbytes = sum(sizes[tensor] for tensor in tensors)
-            counted = _counted(report, done, nbytes)
-            save(tensors, files.temporary(number), of_shards._replace(progress=counted))
-            done += nbytes
+            how = of_shards._replace(progress=report.of_file(nbytes))
+            save(tensors, files.temporary(number), how)
         report.finish()
         return files.commit(split, digests)
 
@@ -226,10 +225,3 @@ def refuse_other_model(folder: str, ours: Collection[str]) -> None:
                 "choose another folder",
                 path=os.path.join(folder, name),
             )
-
-
-def _counted(report: Report, before: int, nbytes: int) -> Progress | None:
-    """Returns a function for one file, of whose bytes the last `nbytes` are those of tensors."""
-    if report.counter() is None:
-        return None
-    return lambda done, file_nbytes: report.reach(before + max(0, done - (file_nbytes - nbytes)))

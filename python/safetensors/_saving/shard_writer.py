@@ -300,17 +300,20 @@ class ShardWriter:
                 target = self._files.temporary(shard.number)
                 options, shard.digests = self._options.of_shards()
                 if options.progress is not None:
-                    options = options._replace(progress=self._report(options.progress))
+                    options = options._replace(progress=self._report(options.progress, shard))
                 rows = shard.rows if self._has_plan else None
                 shard.writer = _core._FileWriter(target, True, rows, options.of_file(target))
             return shard.writer
 
-    def _report(self, progress: Progress) -> Progress:
-        """Returns the progress of a file, which adds up the bytes of all files."""
+    def _report(self, progress: Progress, shard: _Shard) -> Progress:
+        """Returns the progress of a file, which adds up the bytes of all files: those of tensors,
+        if these are known. Else the total grows with the tensors that are added."""
         last = 0
 
-        def report(done: int, _: int) -> None:
+        def report(done: int, total: int) -> None:
             nonlocal last
+            if self._has_plan:
+                done = max(0, done - (total - shard.nbytes))
             with self._progress_lock:
                 self._done += done - last
                 last = done

@@ -12,10 +12,11 @@ from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._near_names import suggestions
 from .._paths import refuse_url
-from .._typing import Path, SumsOption
+from .._progress import Report, shows_progress
+from .._typing import Path, ProgressOption, SumsOption
 from .arguments import SaveArguments
 from .prepare import Prepared, prepared
-from .specs import Spec, spec_in, spec_of
+from .specs import Spec, nbytes_of, rows_of, spec_in, spec_of
 from .writer import open_writer
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class _Keep:
 KEEP = _Keep()
 
 
+@shows_progress("updating")
 def update_file(
     filename: Path,
     tensors: Mapping[str, Any],
@@ -44,6 +46,7 @@ def update_file(
     sums: SumsOption = None,
     in_place: bool = False,
     shared: bool = False,
+    progress: ProgressOption = None,
 ) -> None:
     """Changes tensors of a file, atomically: if it fails, the file is unchanged.
 
@@ -78,6 +81,9 @@ def update_file(
         shared: with `in_place`, changes the file although it may be open or mapped, by this program
             or others. Tensors that were loaded from it as views of its pages change too, but for
             NumPy arrays of this process, which on Linux are copied to memory first.
+        progress: true for a bar; or called as `progress(done, total)` with the bytes of the new
+            file, or with `in_place` those of the changed tensors. If it raises, the file is
+            unchanged.
 
     Raises:
         SafetensorError: a tensor has another dtype or shape; the file has no tensor of a name,
@@ -87,6 +93,7 @@ def update_file(
             too.
         ValueError: `in_place` with `add`, `remove`, `metadata` or `sums`.
     """
+    assert not isinstance(progress, bool)  # shows_progress() has resolved it
     if isinstance(remove, (str, bytes)):
         raise TypeError(f"remove is a list of names, not {remove!r}")
     refuse_url(filename)
@@ -97,7 +104,7 @@ def update_file(
             raise ValueError(
                 "in_place changes tensors; add, remove, metadata and sums need a new file"
             )
-        _update_in_place(filename, tensors, shared)
+        _update_in_place(filename, tensors, shared, Report(0, progress))
         return
     before = os.stat(filename)
     with safe_open(filename, framework="numpy", backend="pread") as file:
@@ -107,7 +114,7 @@ def update_file(
         specs.update(_checked_specs(filename, specs, tensors))
         notes = file.metadata() if isinstance(metadata, _Keep) else metadata
         begin = _core._data_begin(file)
-        options = SaveArguments(notes, fsync, sums=sums, layout="given", data_begin=begin)
+        options = SaveArguments(notes, fsync, progress, sums, layout="given", data_begin=begin)
         with open_writer(filename, specs, options) as writer:
             # First, so that the file system need not find space for what it can share.
             writer._copy(file, [(name, name) for name in specs if name not in tensors])
@@ -117,7 +124,9 @@ def update_file(
             _check_unchanged(filename, before)
 
 
-def _update_in_place(filename: Path, tensors: Mapping[str, Any], shared: bool) -> None:
+def _update_in_place(
+    filename: Path, tensors: Mapping[str, Any], shared: bool, report: Report
+) -> None:
     from .in_place import edit_files  # needs locks, which Windows does not have
 
     def edits_of(files: Sequence[File]) -> Iterator[Edit]:
@@ -125,15 +134,19 @@ def _update_in_place(filename: Path, tensors: Mapping[str, Any], shared: bool) -
         old = {name: spec_in(handle, name) for name in handle.offset_keys()}
         _check_names(filename, old, tensors, set(), add=False)
         _checked_specs(filename, old, tensors)
+        changed = {name: old[name] for name in tensors}
+        report.expect(sum(nbytes_of(rows_of(changed)).values()))
         for name, tensor in tensors.items():
-            yield name, functools.partial(_new_bytes, name, tensor)
+            yield name, functools.partial(_new_bytes, name, tensor, report)
 
     path = os.path.abspath(os.fsdecode(filename))
     edit_files([path], os.path.basename(path), edits_of, shared)
+    report.finish()
 
 
-def _new_bytes(name: str, tensor: Any, old: bytes) -> memoryview:
+def _new_bytes(name: str, tensor: Any, report: Report, old: bytes) -> memoryview:
     """Returns the bytes of a tensor, which replace the old ones."""
+    report.add(len(old))
     data = prepared(name, tensor)
     new = memoryview(data.array if isinstance(data, Prepared) else data).cast("B")
     if len(new) != len(old):

@@ -16,7 +16,8 @@ from .._core import _OwnTarget as OwnTarget
 from .._errors import failure
 from .._near_names import suggestions
 from .._pickling import NotPickled
-from .._typing import Path, Progress, SumsOption
+from .._progress import resolved
+from .._typing import Path, ProgressOption, SumsOption
 from .arguments import SaveArguments
 from .prepare import Prepared, prepared
 from .specs import Spec, spec_in, spec_of, specs_of
@@ -45,7 +46,7 @@ def safe_create(
     name: str = "model",
     budget_bytes: int = _BUDGET_NBYTES,
     fsync: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> SafeWriter:
     """Creates a file whose tensors are written one by one, so that they are never all in memory.
@@ -79,8 +80,9 @@ def safe_create(
         budget_bytes: the limit of bytes that are kept in memory because a target that cannot seek,
             such as a pipe, needs others first.
         fsync: if true, closing returns only after the file and its name are on the disk.
-        progress: called as `progress(done, total)` with byte counts. If it raises, the writer has
-            failed.
+        progress: true for a bar; or called as `progress(done, total)` with bytes of the file, or
+            of the tensors with `max_shard_size`. If it
+            raises, the writer has failed.
         sums: whether to write the digests of the tensors beside a file at a path, as `save_file`.
             Tensors that are copied, or not written in the order of their bytes, are read for it.
 
@@ -89,7 +91,8 @@ def safe_create(
             is an OSError too. Writing raises it also if a target keeps memory that it was given.
     """
     entries = None if specs is None else specs_of(specs)
-    options = SaveArguments(metadata, fsync, progress, sums, layout, budget_bytes)
+    report = resolved(progress, "writing")
+    options = SaveArguments(metadata, fsync, report, sums, layout, budget_bytes)
     if max_shard_size is None:
         return open_writer(target, entries, options)
     from .shard_writer import ShardWriter

@@ -1,41 +1,34 @@
-"""Loads tensors from several files to one or more devices: load_files and stream_files."""
+"""Loads tensors from several files to one or more devices: load_files."""
 
 from __future__ import annotations
 
 import fnmatch
-import functools
 import itertools
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _core
-from .._core import SafetensorError, safe_open
+from .._core import safe_open
 from .._errors import failure
 from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
-from .._progress import Report
+from .._progress import Report, shows_progress
 from .._shards import ShardFile, backend_for, open_tensors, with_hashes
-from .._typing import Progress, Sources, Verify
+from .._typing import Progress, ProgressOption, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from ._module import torch
 from .devices import CPU, device_of
-from .wanted import IndexPart, Wanted, gc_paused, refuse_excess, wanted_of
-
-if TYPE_CHECKING:
-    from .._core import PrefetchLoader
-
+from .wanted import Wanted, gc_paused, refuse_excess, wanted_of
 
 # With these backends, a tensor on the CPU is a view of the file's pages.
 _MAPPED = ("mmap", "auto")
 
-# Bytes that stream_files loads at a time to devices that the compiled module cannot load to itself.
-_BATCH_NBYTES = 64 << 20
 
-
+@shows_progress("loading")
 def load_files(
     filenames: Sources,
     device: AnyDevice | Mapping[str, AnyDevice] = "cpu",
@@ -43,7 +36,7 @@ def load_files(
     backend: str = "auto",
     keys: Keys = None,
     plan: Mapping[str, Rule] | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     budget_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     verify: Verify = None,
@@ -69,9 +62,10 @@ def load_files(
         plan: a `Plan`, or a dict that maps names and glob patterns to parts or other rules, see
             `safetensors.plan.resolve`. A tensor that nothing matches is not loaded. `keys` may be
             given as well if it is a function.
-        progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
-            last call has `done == total`. Views read nothing: if all tensors are views, it is
-            called once, with (0, 0). If it raises, the load stops and the exception propagates.
+        progress: true for a bar; or called as `progress(done, total)` with byte counts, on the
+            calling thread. Its last call has `done == total`. Views read nothing: if all tensors
+            are views, it is called once, with (0, 0). If it raises, the load stops and the
+            exception propagates.
         budget_bytes: the limit of the tensors' bytes on each device.
         storage_options: settings for URLs.
         verify: compares what is read with digests. True: with the sums beside the model. Then
@@ -98,6 +92,7 @@ def load_files(
             SafetensorError with the same text, such as `rank 3: <error>`; on its own rank, the
             error is the `__cause__`. KeyboardInterrupt is raised as such on its own rank.
     """
+    assert not isinstance(progress, bool)  # shows_progress() has resolved it
     options = LoadArguments(
         filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
         backend, keys, plan, budget_bytes, progress,
@@ -117,7 +112,7 @@ def load_files(
     with ExitStack() as stack:
         shards = options.find()
         options = options._replace(backend=backend_for(shards, options.backend))
-        handles, parts = _open(shards, options, stack)
+        handles, parts = open_files(shards, options, stack)
         if parts is None and budget_bytes is None and _returns_views(device, options.backend):
             whole = _whole_files(handles, progress)
             if whole is not None:
@@ -131,111 +126,6 @@ def load_files(
     return {item.name: item.finished(loaded[item.name]) for item in wanted}
 
 
-def stream_files(
-    filenames: Sources,
-    device: AnyDevice = "cpu",
-    *,
-    backend: str = "auto",
-    keys: Keys = None,
-    plan: Mapping[str, Rule] | None = None,
-    budget_bytes: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    verify: Verify = None,
-    expected_hashes: Mapping[str, str] | None = None,
-    name: str | None = None,
-    variant: str | None = None,
-) -> Generator[tuple[str, torch.Tensor], None, None]:
-    """Loads tensors from several files one at a time, so that few are in memory at once.
-
-    On the CPU and CUDA, a file is loaded in the background while its tensors are yielded. Leaving
-    the loop early stops the load; the iterator's `close()` stops it at once.
-
-    Args:
-        filenames: as for `load_files`. Files are loaded one after the other.
-        device: the device of the tensors.
-        backend, storage_options, verify, expected_hashes, keys, plan, name, variant: as for
-            `load_files`. A damaged tensor is not yielded.
-        budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
-            allowed. None selects the default of `safe_open.prefetch`.
-
-    Yields:
-        Pairs of name and tensor. Within a file, the order is undefined.
-
-    Raises:
-        FileNotFoundError, SafetensorError: as `load_files`.
-    """
-    options = LoadArguments(
-        filenames, storage_options, with_hashes(verify, expected_hashes), choice_of(name, variant),
-        backend, keys, plan,
-    )  # fmt: skip
-    target = device_of(device).name
-    with ExitStack() as stack:
-        handles, parts = _open(options.find(), options, stack)
-        plans: dict[safe_open, dict[str, Wanted]] = {}
-        for item in wanted_of(handles, parts):
-            plans.setdefault(item.handle, {})[item.name] = item
-        return _stream(plans, target, budget_bytes, stack.pop_all())
-
-
-def _stream(
-    plans: dict[safe_open, dict[str, Wanted]],
-    device: str,
-    budget_bytes: int | None,
-    stack: ExitStack,
-) -> Generator[tuple[str, torch.Tensor], None, None]:
-    with stack:
-        for handle, plan in plans.items():
-            loader = _prefetch(handle, plan, device, budget_bytes)
-            if loader is None:
-                yield from _in_turn(plan, device, budget_bytes or _BATCH_NBYTES)
-            else:
-                with loader:  # map keeps no reference to what it yields
-                    yield from map(functools.partial(_finished, plan), loader)
-            handle.close()
-
-
-def _prefetch(
-    handle: safe_open, plan: dict[str, Wanted], device: str, budget_bytes: int | None
-) -> PrefetchLoader | None:
-    """Returns a background loader; None if the compiled module cannot load to the device."""
-    kind = device_of(device).kind
-    if kind not in ("cpu", "cuda"):
-        return None
-    parts: dict[str, Any] = {
-        name: None if item.part is None else IndexPart(item.part) for name, item in plan.items()
-    }
-    try:
-        return handle.prefetch(parts, device=device, budget_bytes=budget_bytes)
-    except SafetensorError:
-        if kind == "cpu":
-            raise
-        return None  # probably no driver; for any other cause, _in_turn() raises the same error
-
-
-def _in_turn(
-    plan: dict[str, Wanted], device: str, budget_bytes: int
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Loads and yields batches of at most `budget_bytes`, or of one larger tensor."""
-    items = list(plan.values())
-    while items:
-        count = nbytes = 0
-        for item in items:
-            nbytes += item.nbytes
-            if count != 0 and nbytes > budget_bytes:
-                break
-            count += 1
-        batch, items = items[:count], items[count:]
-        (tensors,) = _core._load_groups([(device, [item.request() for item in batch])])
-        pairs = [(item.name, tensor) for item, tensor in zip(batch, tensors, strict=True)][::-1]
-        del tensors
-        while pairs:  # pop() takes from the end, so that tensors are yielded in order
-            yield _finished(plan, pairs.pop())
-
-
-def _finished(plan: dict[str, Wanted], pair: tuple[str, torch.Tensor]) -> tuple[str, torch.Tensor]:
-    return pair[0], plan[pair[0]].finished(pair[1])
-
-
 def _problem_with_group(device: object, options: LoadArguments) -> Exception | None:
     """Returns why these arguments cannot be given with a group, or None."""
     if isinstance(device, Mapping):
@@ -245,7 +135,7 @@ def _problem_with_group(device: object, options: LoadArguments) -> Exception | N
     return options.conflict()
 
 
-def _open(
+def open_files(
     shards: Sequence[ShardFile], options: LoadArguments, stack: ExitStack
 ) -> tuple[dict[str, safe_open], dict[str, Part] | None]:
     """Returns the open file of each requested tensor, and their parts; None if all are whole."""

@@ -12,10 +12,10 @@ from .. import _core
 from .._errors import failure
 from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
-from .._progress import Report
+from .._progress import Report, shows_progress
 from .._rules import match
 from .._shards import open_tensors, with_hashes
-from .._typing import Progress, Sources, Verify
+from .._typing import ProgressOption, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
 from ._module import torch
 from .dtypes import form_in
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from .._group.opening import Model
 
 
+@shows_progress("loading")
 def load_into(
     tensors: torch.nn.Module | Mapping[str, torch.Tensor],
     filenames: Sources,
     *,
     strict: bool = True,
     parts: Mapping[str, Rule] | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     storage_options: Mapping[str, Any] | None = None,
     verify: Verify = None,
     expected_hashes: Mapping[str, str] | None = None,
@@ -85,6 +86,7 @@ def load_into(
         SafetensorError: a tensor cannot be written, the module's `state_dict()` has a copy of it
             instead of its memory, or as `load_files`.
     """
+    assert not isinstance(progress, bool)  # shows_progress() has resolved it
     if timeout is not None and group is None:
         raise ValueError("timeout is for loads with a group")
     options = LoadArguments(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._progress import reported
 from .._saving import model_files
 from .._saving.arguments import SaveArguments
-from .._typing import Path, Progress, SumsOption
+from .._typing import Path, ProgressOption, SumsOption
 from ._module import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
 from .save_file import to_file
@@ -22,7 +23,7 @@ def save_files(
     max_shard_size: int | str = "5GB",
     name: str = "model",
     fsync: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     sums: SumsOption = None,
 ) -> list[str]:
     """Saves a model to a folder, as one file or as shards with an index.
@@ -42,9 +43,9 @@ def save_files(
             `model-00001-of-00002.safetensors` and `model.safetensors.index.json`.
         fsync: if true, returns only after the model is on the disk. If a model is replaced, the
             new files are flushed in any case before the first old one is removed.
-        progress: called as `progress(done, total)` with bytes of tensors, on the calling thread,
-            until all files are written. If it raises, nothing is saved and the exception
-            propagates.
+        progress: true for a bar; or called as `progress(done, total)` with bytes of tensors, on the
+            calling thread, until all files are written. If it raises, nothing is saved and the
+            exception propagates.
         sums: whether to write the digests of the tensors to `model.sums.json`, as `save_file`.
 
     Returns:
@@ -67,5 +68,7 @@ def save_files(
         to_file({each: tensors[each] for each in names}, target, options)
 
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in tensors.items()}
-    options = SaveArguments({"format": "pt", **(metadata or {})}, fsync, progress, sums)
-    return model_files.save_files(sizes, save, folder, max_shard_size, name, options)
+    notes = {"format": "pt", **(metadata or {})}
+    with reported(progress, "saving") as report:
+        options = SaveArguments(notes, fsync, report, sums)
+        return model_files.save_files(sizes, save, folder, max_shard_size, name, options)

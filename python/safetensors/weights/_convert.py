@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safetensors import _core
 from safetensors._checking.digests import processors
 from safetensors._paths import is_folder_target, is_model
-from safetensors._typing import Path, Progress
+from safetensors._progress import Report, shows_progress
+from safetensors._typing import Path, ProgressOption
 
 from ._convert_plan import Plan
 from ._convert_units import NBYTES, Output, Unit, most_values, units_of
@@ -37,6 +38,7 @@ _FOLDER_NBYTES = "99999TB"
 Advance = Callable[[int], None]
 
 
+@shows_progress("converting")
 def convert(
     src: Path,
     dst: Path,
@@ -46,7 +48,7 @@ def convert(
     threads: int = 0,
     fsync: bool = False,
     verify: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     force: bool = False,
     name: str | None = None,
     variant: str | None = None,
@@ -71,8 +73,8 @@ def convert(
         fsync: if true, returns only after the data is on the disk.
         verify: if true, reads the files back and compares them with the source. They have replaced
             an old model by then, and remain if they differ.
-        progress: called as `progress(done, total)` with bytes, by one thread at a time; with
-            `verify`, a second time from 0 on.
+        progress: true for a bar; or called as `progress(done, total)` with bytes of tensors, by one
+            thread at a time. With `verify`, the second half are those that are read back.
         force: if true, the small files replace those of the same names in the folder `dst`. The
             files of the model, and a `dst` that is a file, are replaced in any case.
         name, variant: which safetensors model of a folder `src`, as for `load_files`.
@@ -90,6 +92,7 @@ def convert(
     """
     from safetensors._saving.writer import safe_create
 
+    assert not isinstance(progress, bool)  # shows_progress() has resolved it
     if threads < 0:
         raise ValueError(f"threads is {threads}, not 0 or more")
     text = os.fsdecode(dst)
@@ -103,33 +106,24 @@ def convert(
             _refuse_other_model(plan, text, most)
             if not force:
                 plan.companions.refuse_to_replace(text, "force=True")
+        nbytes = sum(plan.sizes().values())
+        report = Report(2 * nbytes if verify else nbytes, progress)
         with safe_create(
             dst,
             plan.specs,
             metadata=plan.metadata,
             max_shard_size=most,
             fsync=fsync,
-            progress=progress,
+            progress=report.of_file(nbytes),
         ) as writer:
             write(plan, writer, list(plan.specs), threads)
             if is_folder:
                 plan.notes += plan.companions.notes
                 plan.companions.add_to(writer._open())
         if verify:
-            compare(plan, dst, threads, _added_up(progress, sum(plan.sizes().values())))
+            compare(plan, dst, threads, report.add)
+        report.finish()
         return plan.notes
-
-
-def _added_up(progress: Progress | None, total: int) -> Advance | None:
-    done = 0
-
-    def advance(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        if progress is not None:
-            progress(done, total)
-
-    return advance
 
 
 def _refuse_other_model(plan: Plan, folder: str, most: int | str) -> None:

@@ -1,11 +1,14 @@
 """Runs the command line as a user would."""
 
+import fcntl
 import json
 import os
 import pty
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -112,6 +115,7 @@ def in_terminal(command, columns=100, status=0, env=None):
 
 def _in_terminal(start, columns, status, env):
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **env}
     environment.pop("NO_COLOR", None)
     with open(slave, "wb", buffering=0) as terminal:

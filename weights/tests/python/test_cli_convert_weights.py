@@ -257,11 +257,19 @@ def test_rows_that_are_too_long(tmp_path):
 
 
 def test_progress(tmp_path):
-    """It counts the bytes of the result."""
-    source, seen = big_pack(tmp_path / "in"), []
-    convert(source, tmp_path / "m.safetensors", progress=lambda *each: seen.append(each))
-    total = os.path.getsize(tmp_path / "m.safetensors")
+    """It counts the bytes of the result's tensors, also of several files, with one total."""
+    source = big_pack(tmp_path / "in")
+    with Plan(source, "keep") as plan:
+        total = sum(plan.sizes().values())
+    for target, most in (("m.safetensors", None), ("m/", 4_000_000)):
+        check_progress(source, f"{tmp_path}/{target}", most, total)
+
+
+def check_progress(source, target, most, total):
+    seen = []
+    convert(source, target, max_shard_size=most, progress=lambda *each: seen.append(each))
     assert seen[-1] == (total, total)
+    assert {each for _, each in seen} == {total}
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert len(seen) > 10
 
@@ -530,7 +538,7 @@ def test_without_the_option_packs_are_copied(tmp_path):
     source = DATA / "mlx" / "llama_q4_g64_bf16"
     cli.run("convert", source, tmp_path / "m.safetensors", "--to", "safetensors")
     assert "0 changed, 0 only in A, 0 only in B" in cli.output(
-        "diff", source, tmp_path / "m.safetensors"
+        "diff", "--raw", source, tmp_path / "m.safetensors"
     )
     cli.run("convert", Q4_K_M, tmp_path / "g.safetensors")
     assert "model.layers.0.self_attn.q_proj.weight" in values_of(tmp_path / "g.safetensors")

@@ -1,0 +1,189 @@
+"""`progress` of functions that read or write much: what is called, and the bar of progress=True."""
+
+import importlib.util
+import inspect
+import sys
+
+import numpy as np
+import pytest
+
+from safetensors import delta, sums, update_file
+from safetensors.numpy import save_file, save_files
+from support import children, cli
+
+torch = pytest.importorskip("torch")
+st = importlib.import_module("safetensors.torch")
+safe_create = importlib.import_module("safetensors").safe_create
+
+ARRAYS = {f"h.{n}": np.full((3, 1000), n, "f4") for n in range(20)}
+NBYTES = 20 * 12_000
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A file, its next state, a folder of shards, and patches of both."""
+    new = {name: array + (name != "h.3") for name, array in ARRAYS.items()}
+    save_file(ARRAYS, tmp_path / "a.safetensors")
+    save_file(new, tmp_path / "b.safetensors")
+    save_files(ARRAYS, tmp_path / "shards", max_shard_size=50_000)
+    with delta.diff(ARRAYS, new, tmp_path / "p.safetensors-patch"):
+        return tmp_path
+
+
+def _load_model(folder, **options):
+    module = torch.nn.Module()
+    for name in ARRAYS:
+        module.register_buffer(name.replace(".", "_"), torch.zeros(3, 1000))
+    st.save_model(module, folder / "module.safetensors")
+    st.load_model(module, folder / "module.safetensors", backend="pread", **options)
+
+
+def _in_place(folder, **options):
+    save_file(ARRAYS, folder / "c.safetensors")
+    options = {"in_place": True, "shared": True, **options}
+    delta.apply_file(folder / "c.safetensors", folder / "p.safetensors-patch", **options)
+
+
+def _update_in_place(folder, **options):
+    save_file(ARRAYS, folder / "c.safetensors")
+    new = {"h.1": ARRAYS["h.2"], "h.5": ARRAYS["h.6"]}
+    update_file(folder / "c.safetensors", new, in_place=True, shared=True, **options)
+
+
+def _apply(folder, **options):
+    arrays = {name: array.copy() for name, array in ARRAYS.items()}
+    delta.apply(arrays, folder / "p.safetensors-patch", **options)
+
+
+def _create(folder, **options):
+    with safe_create(folder / "made", ARRAYS, max_shard_size=50_000, **options) as writer:
+        for name, array in ARRAYS.items():
+            writer.write(name, array)
+
+
+WAYS = {
+    "load_files": (lambda f, **o: st.load_files(f / "shards", backend="pread", **o), NBYTES),
+    "stream_files": (lambda f, **o: [*st.stream_files(f / "shards", **o)], NBYTES),
+    "load_model": (_load_model, NBYTES),
+    "sums.make": (lambda f, **o: sums.make(f / "shards", **o), NBYTES),
+    "sums.write": (lambda f, **o: sums.write(f / "a.safetensors", "sha256", **o), NBYTES),
+    "delta.diff": (
+        lambda f, **o: delta.diff(f / "a.safetensors", f / "b.safetensors", **o).close(),
+        NBYTES,
+    ),
+    "delta.apply": (_apply, NBYTES - 12_000),
+    "delta.apply_file": (
+        lambda f, **o: delta.apply_file(
+            f / "a.safetensors", f / "p.safetensors-patch", f / "out.safetensors", **o
+        ),
+        NBYTES,
+    ),
+    "delta.apply_file of shards": (
+        lambda f, **o: delta.apply_file(f / "shards", f / "p.safetensors-patch", f / "out", **o),
+        NBYTES,
+    ),
+    "delta.apply_file in place": (_in_place, NBYTES - 12_000),
+    "update_file": (
+        lambda f, **o: update_file(f / "a.safetensors", {"h.1": ARRAYS["h.2"]}, **o),
+        None,
+    ),
+    "update_file in place": (_update_in_place, 24_000),
+    "safe_create": (_create, NBYTES),
+    "save_files": (
+        lambda f, **o: save_files(ARRAYS, f / "saved", max_shard_size=50_000, **o),
+        NBYTES,
+    ),
+}
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+@every_way
+def test_the_total_is_constant_and_reached(model, way):
+    act, total = WAYS[way]
+    told = []
+    act(model, progress=lambda *numbers: told.append(numbers))
+    total = (model / "a.safetensors").stat().st_size if total is None else total
+    assert {each for _, each in told} == {total}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (total, total)
+    assert told.count(told[-1]) == 1
+
+
+@every_way
+def test_what_it_raises_comes_out(model, way):
+    def stop(done, total):
+        raise LookupError("stopped")
+
+    before = {path.name: path.read_bytes() for path in model.glob("*.safetensors")}
+    with pytest.raises(LookupError, match="stopped"):
+        WAYS[way][0](model, progress=stop)
+    for name, data in before.items():
+        assert (model / name).read_bytes() == data
+
+
+@every_way
+def test_other_values_are_refused(model, way):
+    WAYS[way][0](model, progress=False)
+    WAYS[way][0](model, progress=True)  # nobody sees it here
+    with pytest.raises(TypeError, match="progress is True, False, None or called as"):
+        WAYS[way][0](model, progress=3)
+
+
+def test_a_stream_has_a_length(model):
+    stream = st.stream_files(model / "shards")
+    assert len(stream) == 20
+    next(stream)
+    assert len(stream) == 19
+    stream.close()
+    assert len(stream) == 0
+    assert [*stream] == []
+
+
+def test_views_read_nothing(model):
+    told = []
+    st.load_files(model / "shards", progress=lambda *numbers: told.append(numbers))
+    assert told == [(0, 0)]
+
+
+def test_signatures_are_kept():
+    for function in (st.load_files, st.load_into, update_file, delta.apply_file):
+        assert "progress" in inspect.signature(function).parameters
+        assert function.__doc__
+
+
+BAR = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None
+import numpy as np
+from safetensors import sums
+try:
+    sums.make({path!r}, progress={progress})
+except ZeroDivisionError:
+    print("stopped")
+from safetensors._progress_bar import Progress
+bar = Progress("hashing")
+for done in range(0, 101, 10):
+    bar._next = 0
+    bar(done * 10**6, 10**8)
+print("end")
+"""
+
+
+@pytest.mark.parametrize("blocked", [(), ("tqdm",), ("tqdm", "rich")])
+def test_a_bar_on_a_terminal(model, blocked):
+    if "tqdm" not in blocked:
+        pytest.importorskip("tqdm")
+    elif "rich" not in blocked:
+        pytest.importorskip("rich")
+    program = BAR.format(blocked=blocked, path=str(model / "shards"), progress="True")
+    shown = cli.in_terminal([sys.executable, "-c", program])
+    assert "hashing" in shown
+    assert "%" in shown or "MB" in shown
+    assert shown.rstrip().endswith("end")
+
+
+def test_a_pipe_sees_no_bar(model):
+    program = f"from safetensors import sums\nsums.make({str(model / 'shards')!r}, progress=True)"
+    done = children.run_raw(program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,297 @@
+"""`show`, `meta`, `hash`, `diff` and `check` of GGUF files and quantised models."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from safetensors import delta
+from safetensors.numpy import save_file
+from safetensors.weights import open_weights
+from support import cli
+from weights_support.data import DATA, write_gguf
+
+GGUF = DATA / "gguf" / "llama_q4_k_m.gguf"
+MLX = DATA / "mlx" / "llama_q4_g64_bf16"
+GPTQ = DATA / "schemes" / "gptq"
+Q = "layers.0.attention.q.weight"
+
+
+def decoded(path, name, **options):
+    with open_weights(path, bf16="keep", **options) as w:
+        return w[name].numpy().astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "dtype"),
+    [
+        (GGUF, "blk.0.attn_q.weight", "Q4_K"),
+        (MLX, "model.layers.0.self_attn.q_proj.weight", "mlx_q4 g64"),
+    ],
+)
+def test_show_decodes(path, source, dtype):
+    """By either name, and by that of a part; --raw shows what is stored."""
+    (shown,) = cli.parsed("show", path, Q)
+    assert cli.parsed("show", path, source) == [shown]
+    values = decoded(path, Q)
+    assert (shown["dtype"], shown["shape"]) == (dtype, list(values.shape))
+    found = shown["statistics"]
+    assert (found["least"], found["most"]) == (values.min(), values.max())
+    assert found["mean"] == pytest.approx(values.mean())
+    assert found["deviation"] == pytest.approx(values.std())
+    assert sum(shown["histogram"]["counts"]) == values.size
+    text = cli.output("show", path, Q, "--bins", "0")
+    assert source in text
+    assert "4.50 bits per weight" in text
+    assert f"{values[0, 0]:.5g}" in text
+    assert f"{values[-1, -1]:.5g}" in text
+
+
+def test_show_of_parts_and_raw():
+    part = "model.layers.0.self_attn.q_proj.scales"
+    assert cli.parsed("show", MLX, part)[0]["name"] == Q
+    assert cli.parsed("show", MLX, part, "--raw")[0]["name"] == part
+    assert "did you mean" in cli.complaint("show", MLX, "layers.0.attention.qq.weight")
+    assert len(cli.parsed("show", GGUF, "blk.0.attn_*", "--bins", "0")) == 5
+
+
+def test_names_are_completed():
+    words = [sys.executable, "-m", "safetensors", "--complete-names", str(GGUF)]
+    for prefix, wanted in (
+        ("layers.0.attention.q", [Q]),
+        ("blk.0.attn_q", ["blk.0.attn_q.weight"]),
+    ):
+        printed = subprocess.run([*words, prefix], capture_output=True, text=True, check=True)
+        assert printed.stdout.split() == wanted
+
+
+def test_a_file_of_a_quantised_folder(tmp_path):
+    """One file that is the model opens as the folder does; a shard does not."""
+    shutil.copytree(MLX, tmp_path / "m")
+    assert cli.parsed("show", tmp_path / "m" / "model.safetensors", Q)[0]["name"] == Q
+    (tmp_path / "m" / "model.safetensors").rename(
+        tmp_path / "m" / "model-00001-of-00002.safetensors"
+    )
+    path = tmp_path / "m" / "model-00001-of-00002.safetensors"
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert cli.parsed("show", path, name)[0]["dtype"] == "U32"
+
+
+def test_scales_of_activations_are_tensors():
+    """`extras` of the weight layer: a comparison does not leave them out."""
+    name = "model.layers.0.self_attn.q_proj.input_scale"
+    path = DATA / "schemes" / "fp8_blocks"
+    (shown,) = cli.parsed("show", path, name)
+    assert (shown["dtype"], shown["statistics"]["elements"]) == ("F32", 1)
+    assert name in cli.parsed("hash", path)["tensors"]["decoded"]
+    assert name not in cli.output("ls", path)
+
+
+@pytest.mark.parametrize("config", ["{", "[1]", '{"a": 1, "a": 2}', "\\ud800", None])
+def test_a_configuration_that_is_none(tmp_path, config):
+    """The files are shown as they are stored, and nobody waits for a pipe."""
+    save_file({"a": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
+    if config is None:
+        os.mkfifo(tmp_path / "config.json")
+    else:
+        (tmp_path / "config.json").write_text(config)
+    assert cli.parsed("show", tmp_path, "a")[0]["dtype"] == "F32"
+    assert "whole" in cli.output("hash", tmp_path)
+
+
+def test_a_patch_in_a_quantised_folder(tmp_path):
+    shutil.copytree(MLX, tmp_path / "m")
+    path = tmp_path / "m" / "p.safetensors-patch"
+    delta.diff({"a": np.zeros(4, "u1")}, {"a": np.ones(4, "u1")}, path).close()
+    assert "units" in cli.output("ls", path)
+    assert "a  U8" in cli.output("show", path, "a")
+    assert "ok: a patch" in cli.output("check", path)
+
+
+def test_metadata_of_gguf(tmp_path):
+    long = "x" * 200
+    values = {"a": 0.1, "n": 3, "b": True, "t": ["x"] * 1000, "i": math.inf, "long": long}
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama", **values})
+    lines = dict(line.split(None, 1) for line in cli.output("meta", path).splitlines())
+    assert lines["a"].split() == ["float", "0.1"]
+    assert lines["t"].split(None, 1) == ["[1,000]", '"x", "x", "x", "x", ...']
+    assert lines["b"].split() == ["bool", "true"]
+    assert len(lines["long"]) < 80
+    assert cli.output("meta", path, "long") == long + "\n"
+    found = cli.parsed("meta", path)
+    wanted = {**values, "i": "inf", "general.architecture": "llama"}
+    assert {key: found[key] for key in wanted} == wanted
+    assert cli.output("meta", path, "a") == "0.1\n"
+    assert cli.run("meta", path, "nothing", status=1).stdout == ""
+    assert "meta changes safetensors files" in cli.complaint("meta", path, "--set", "a=b")
+
+
+def test_digests_are_what_the_page_says(tmp_path):
+    found = cli.parsed("hash", MLX)
+    with open_weights(MLX, bf16="keep", scales="keep") as w:
+        stored = hashlib.sha256(b"mlx_q4 g64 [64,64]\n" + w[Q].packed().tobytes())
+        values = hashlib.sha256(b"F32 [64,64]\n" + w[Q].numpy().astype("<f4").tobytes())
+    assert found["tensors"]["stored"][Q] == stored.hexdigest()
+    assert found["tensors"]["decoded"][Q] == values.hexdigest()
+    lines = [line.split() for line in cli.output("hash", MLX).splitlines()]
+    assert dict(lines) == found["whole"]
+    for kind, digests in found["tensors"].items():
+        text = "".join(f"{json.dumps(name)} {digests[name]}\n" for name in sorted(digests))
+        assert hashlib.sha256(text.encode()).hexdigest() == found["whole"][kind]
+
+
+def test_decoded_digests_are_those_of_a_decoded_file(tmp_path):
+    """The same values have the same digest, whatever holds them; integers stay as they are."""
+    path = DATA / "gguf" / "types.gguf"
+    found = cli.parsed("hash", path)["tensors"]["decoded"]
+    with open_weights(path, bf16="keep") as w:
+        arrays = {
+            name: w[name].numpy(w[name].type_name.lower().replace("i", "int"))
+            if w[name].type_name in ("I8", "I16", "I32", "I64")
+            else w[name].numpy()
+            for name in w.unmapped
+            if w[name].type_name != "F64"
+        }
+    save_file(arrays, tmp_path / "f32.safetensors")
+    plain = cli.parsed("hash", tmp_path / "f32.safetensors")["tensors"]
+    assert plain.items() <= found.items()
+    assert len(plain) == len(found) - 1
+    assert "are hashed by sha256" in cli.complaint("hash", path, "--algorithm", "xxh3-128")
+
+
+def test_check(tmp_path):
+    assert cli.output("check", GGUF) == f"{GGUF}: ok: 12 tensors, 257.4 kB, F32, Q4_K, Q6_K\n"
+    assert "ok: 12 tensors" in cli.output("check", "--read", GGUF)
+    lines = cli.output("check", GPTQ).splitlines()
+    assert lines[1].startswith(f"{GPTQ}: ok: 2 tensors")
+    assert "gptq_q4" in lines[1]
+    assert len(cli.output("check", GPTQ, "--raw").splitlines()) == 1
+    bad = DATA / "bad" / "mlx_scales_shape"
+    (_, verdict) = cli.parsed("check", bad, status=1)
+    assert verdict["kind"] == "model"
+    assert "scales must have" in verdict["message"]
+    (verdict,) = cli.parsed("check", DATA / "bad" / "dims_huge.gguf", status=1)
+    assert verdict["kind"] == "model"
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(GGUF.read_bytes()[:-100_000])
+    assert cli.parsed("check", cut, status=1)[0]["kind"] == "model"
+
+
+def test_a_refused_model_names_raw():
+    path = DATA / "bad" / "mlx_bits_7"
+    assert cli.complaint("ls", path).endswith("; --raw shows what is stored")
+    assert "--raw" not in cli.complaint("ls", path, "--model")
+    assert "q_proj.scales" in cli.output("ls", path, "--raw")
+
+
+def test_ls_names_types_parameters_and_bits():
+    text = cli.output("ls", DATA / "mlx" / "llama_bf16", "--model")
+    assert "F16" not in text.replace("BF16", "")
+    rows = [line.split() for line in cli.output("ls", "--totals", GGUF).splitlines()]
+    assert ["parameters", "378", "k"] in rows
+    assert ["bits", "per", "weight", "5.41"] in rows
+    assert ["norm_eps", "1e-05"] in rows
+
+
+def stats(a, b, *words, status=1):
+    found = cli.parsed("diff", "--stats", a, b, *words, status=status)
+    return found["equal"], {each["name"]: each for each in found["tensors"]}
+
+
+def check_difference(found, a, b):
+    d = a - b
+    assert found["largest"] == np.abs(d).max()
+    assert found["mean"] == pytest.approx(np.abs(d).mean(), rel=1e-12)
+    assert found["rms"] == pytest.approx(np.sqrt((d * d).mean()), rel=1e-12)
+    assert found["relative"] == pytest.approx(np.sqrt((d * d).sum() / (a * a).sum()), rel=1e-12)
+    cosine = (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())
+    assert found["cosine"] == pytest.approx(cosine, rel=1e-12)
+    assert found["differ"] == np.count_nonzero(d)
+
+
+def test_differences_of_gguf_types():
+    a, b = (DATA / "gguf" / f"llama_{kind}.gguf" for kind in ("f32", "q4_0"))
+    equal, rows = stats(a, b)
+    assert (equal, len(rows)) == (5, 16)
+    relative = [row["relative"] for row in rows.values()]
+    assert relative == sorted(relative, reverse=True)
+    for name, row in rows.items():
+        check_difference(row, decoded(a, name), decoded(b, name))
+    stats(a, b, "--tolerance", "9%", status=0)
+    stats(a, b, "--tolerance", "0.089")
+
+
+def test_differences_across_formats():
+    """Rows that llama.cpp reorders are compared in the order of the checkpoint."""
+    b = DATA / "gguf" / "llama_f32.gguf"
+    _, rows = stats(b, MLX, "--tolerance", "1", status=0)
+    check_difference(rows[Q], decoded(b, Q, layout="hf"), decoded(MLX, Q))
+    assert rows[Q]["relative"] < 0.1
+    assert stats(MLX, b)[1][Q]["relative"] < 0.1
+    assert "GGUF" in cli.complaint("diff", "--stats", "--raw", b, MLX)
+
+
+def test_differences_of_plain_files(tmp_path):
+    """Types, NaN, infinities, zeros and shapes, without a model."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1100, 1000)).astype(np.float32)  # more than one piece
+    nan = np.array([np.nan, np.inf, 1], np.float32)
+    a = {"x": x, "nan": nan, "inf": nan, "zero": np.zeros(3), "shape": np.zeros(3), "i": x[:3]}
+    b = {
+        "x": x.astype(np.float16),
+        "nan": nan.astype(np.float16),
+        "inf": np.array([np.nan, -np.inf, 1], np.float32),
+        "zero": np.ones(3),
+        "shape": np.zeros(4),
+        "new": np.zeros(1),
+        "i": x[:3].astype(np.int64),
+    }
+    save_file(a, tmp_path / "a.safetensors")
+    save_file(b, tmp_path / "b.safetensors")
+    equal, rows = stats(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    assert equal == 1
+    check_difference(rows["x"], x.astype(np.float64), b["x"].astype(np.float64))
+    check_difference(rows["i"], x[:3].astype(np.float64), b["i"].astype(np.float64))
+    assert rows["nan"]["differ"] == 0
+    assert (rows["inf"]["largest"], rows["inf"]["differ"]) == ("inf", 1)
+    assert rows["inf"]["relative"] == "inf"
+    assert rows["zero"]["relative"] is None
+    assert rows["shape"]["why"] == "[3] -> [4]"
+    assert rows["new"]["why"] == "only in B"
+    text = cli.output("diff", "--stats", *(tmp_path / f"{n}.safetensors" for n in "ab"), status=1)
+    assert text.splitlines()[-1] == "6 changed, 1 equal, 1 of these in another type"
+    (one, two) = (tmp_path / f"{n}.safetensors" for n in ("one", "two"))
+    save_file({"n": nan}, one)
+    save_file({"n": nan.astype(np.float16)}, two)
+    stats(one, two)
+    stats(one, two, "--tolerance", "0", status=0)
+    save_file({"n": np.array([1, np.inf, 1], np.float32)}, two)
+    stats(one, two, "--tolerance", "100")
+
+
+def test_options_that_do_not_fit():
+    assert "needs --stats" in cli.complaint("diff", GGUF, GGUF, "--tolerance", "1%")
+    for words in (["--no-data"], ["--patch", "x.safetensors-patch"]):
+        assert "--stats goes with neither" in cli.complaint("diff", GGUF, GGUF, "--stats", *words)
+    for given in ("-1", "x", "nan", "inf", "1%%", ""):
+        words = ["--stats", f"--tolerance={given}"]
+        assert "--tolerance takes a share" in cli.complaint("diff", GGUF, GGUF, *words)
+    assert "add --raw" in cli.complaint("diff", MLX, MLX, "--patch", "x.safetensors-patch")
+
+
+def test_diff_of_codes(tmp_path):
+    """Weights of equal types are compared as they are stored."""
+    assert "12 same, 0 changed" in cli.output("diff", GGUF, GGUF)
+    copy = tmp_path / "m.gguf"
+    data = bytearray(GGUF.read_bytes())
+    data[-1] ^= 1
+    copy.write_bytes(data)
+    text = cli.output("diff", GGUF, copy, status=1)
+    assert "! " in text
+    assert ", 1 byte in all" in text
