@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import _core
 from .._saving.specs import Spec
+from .._text import clipped
 from .chain import (
     Chain,
     Held,
@@ -20,7 +21,7 @@ from .chain import (
     open_chain,
     run,
 )
-from .patch import Change, clipped
+from .patch import Change
 from .tensors import digest_of, prepared_as_bytes
 
 

@@ -17,6 +17,7 @@ from .._core import TensorMeta, safe_open
 from .._errors import Code, failure_of
 from .._paths import is_url
 from .._pickling import NotPickled
+from .._text import clipped
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 
@@ -344,10 +345,6 @@ def unit_of(dtype: str) -> int:
 
 def is_sub_byte(dtype: str) -> bool:
     return int(_core._dtypes()[dtype]["bits"]) % 8 != 0
-
-
-def clipped(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _quoted(value: object) -> str:
