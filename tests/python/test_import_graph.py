@@ -114,12 +114,13 @@ def test_weights_import_no_framework():
     assert "safetensors.weights._convert_plan" in found
 
 
-USERS_OF_WEIGHTS = {"_cli/ls_model.py", "_cli/source_weights.py"}
-"""What of the core imports the weight layer, to show and to convert models."""
+USERS_OF_WEIGHTS = {"_cli/ls_model.py", "_cli/source_weights.py", "_outline/summary.py"}
+"""What of the core imports the weight layer, to show, sum up and convert models."""
 
 CORE_FOR_WEIGHTS = {
     "_checking.digests",
     "_errors",
+    "_outline.views",
     "_paths",
     "_pickling",
     "_saving.companions",
@@ -129,6 +130,7 @@ CORE_FOR_WEIGHTS = {
     "_saving.recovery",
     "_saving.writer",
     "_shards",
+    "_text",
     "_torch._module",
     "_typing",
 }

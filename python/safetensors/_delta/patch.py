@@ -237,6 +237,11 @@ class Patch(NotPickled):
         changes = f"{count:,} tensor{'' if count == 1 else 's'}"
         return f"<Patch {self.path}: {changes}, {self.base} -> {self.target}>"
 
+    def _repr_html_(self) -> str | None:
+        from .._outline.views import of_patch
+
+        return of_patch(self)
+
     def _change(self, name: str) -> Change:
         """Reads a record and its values, and checks them. Raises PatchError."""
         meta = self._file.get_tensor_meta("r/" + name)
