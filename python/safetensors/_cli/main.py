@@ -25,6 +25,7 @@ from . import (
     patch,
     recover,
     rename,
+    report,
     shard,
     show,
     sign,
@@ -40,6 +41,7 @@ _COMMANDS = (
     check,
     diff,
     hash,
+    report,
     patch,
     convert,
     shard,
@@ -52,7 +54,7 @@ _COMMANDS = (
     completion,
 )
 _READ_URLS = (ls, show, meta, check, diff, hash, completion)
-_PATHS = ("path", "source", "target")
+_PATHS = ("path", "source", "target", "against")
 _LEAST_LIKE = 0.5
 """How much alike two commands are, so that one is suggested: `sl` and `ls` are."""
 _INTERRUPTED = 130
