@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from . import _errors, _frameworks  # noqa: F401
     from ._checking.verify import IntegrityError
     from ._delta import errors as _delta_errors  # noqa: F401
+    from ._outline import views as _views  # noqa: F401
+    from ._outline.summary import Summary, summary
     from ._range_reader import RangeReader
     from ._remote import open as _remote_open  # noqa: F401
     from ._saving.recovery import recover
@@ -53,6 +55,7 @@ __all__ = [
     "RangeReader",
     "SafeWriter",
     "SafetensorError",
+    "Summary",
     "TensorMeta",
     "TensorSpec",
     "__version__",
@@ -67,6 +70,7 @@ __all__ = [
     "serialize",
     "serialize_file",
     "specs_of",
+    "summary",
     "update_file",
 ]
 
@@ -108,9 +112,11 @@ _LAZY = {
     "IntegrityError": "_checking.verify",
     "RangeReader": "_range_reader",
     "SafeWriter": "_saving.writer",
+    "Summary": "_outline.summary",
     "recover": "_saving.recovery",
     "safe_create": "_saving.writer",
     "specs_of": "_saving.specs",
+    "summary": "_outline.summary",
     "update_file": "_saving.update",
 }
 

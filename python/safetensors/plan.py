@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from ._absent import present, refuse_absent, with_absent
 from ._core import TensorMeta
 from ._load_arguments import LoadArguments
 from ._model_folder import choice_of
-from ._paths import without_secrets
+from ._paths import is_url, without_secrets
 from ._rules import match, source_of, unknown
 from ._shards import open_tensors
 
@@ -283,6 +284,23 @@ class Plan(Mapping[str, Part]):
 
     def __repr__(self) -> str:
         return f"<Plan of {len(self)} tensors>"
+
+    def _repr_html_(self) -> str | None:
+        from ._outline.views import of_plan
+
+        return of_plan(self)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether its files are local: the headers of others would be fetched again."""
+        given = self._options.filenames
+        return all(
+            isinstance(each, (str, bytes, os.PathLike)) and not is_url(each)
+            for each in (given if isinstance(given, (list, tuple)) else [given])
+        )
 
 
 def resolve(

@@ -263,6 +263,12 @@ void register_load(py::module_& module) {
           "Stops loading, and releases the tensors that were not returned. Closing twice does\n"
           "nothing.")
       .method("__len__", &PrefetchLoader::size, "__len__(self, /)\n--\n\n")
+      .method("__repr__",
+              [](const PrefetchLoader& loader) {
+                return py::str("<PrefetchLoader of {:,} tensor{}{}>")
+                    .format(loader.size(), loader.size() == 1 ? "" : "s",
+                            loader.is_closed() ? ", closed" : "");
+              })
       .method(
           "__bool__", [](const PrefetchLoader&) { return true; }, "__bool__(self, /)\n--\n\n")
       .method(

@@ -161,6 +161,18 @@ py::str describe(py::handle self) {
   return to_str("<" + type + " " + handle_of(self).describe() + ">");
 }
 
+py::object to_html(py::handle self) {
+  (void)handle_of(self);  // raises for other objects
+  return py::module_::import("safetensors._outline.views").attr("of_handle")(self);
+}
+
+std::uint64_t nbytes_of(const Handle& handle) {
+  const auto open_file = handle.file();
+  std::uint64_t nbytes = 0;
+  for (const TensorInfo& info : open_file->file().header().tensors()) nbytes += info.nbytes();
+  return nbytes;
+}
+
 void add_to(py::dict& dict, std::string_view name, py::handle tensor) {
   if (PyDict_SetItem(dict.ptr(), to_unicode(name).ptr(), tensor.ptr()) != 0) {
     throw py::error_already_set();
@@ -304,6 +316,12 @@ void bind_methods(Class<Handle>& cls) {
           "__getitem__(self, name, /)\n--\n\n"
           "Returns get_tensor(name). Raises an error that is both SafetensorError and KeyError.")
       .method("__repr__", &describe)
+      .method("_repr_html_", &to_html, "_repr_html_(self, /)\n--\n\n")
+      .method("_ipython_key_completions_", &keys, "_ipython_key_completions_(self, /)\n--\n\n")
+      .property(
+          "path", [](const Handle& handle) { return to_object(handle.path()); },
+          "The path, or the URL without secrets. A closed handle has it, too.")
+      .property("nbytes", &nbytes_of, "The bytes of all tensors.")
       .quick_method<&get_slice>(
           "get_slice", "name",
           "get_slice($self, /, name)\n--\n\n"

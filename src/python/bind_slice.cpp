@@ -35,6 +35,15 @@ PyObject* shape_of(PyObject* self, void*) {
 PyObject* dtype_of(PyObject* self, void*) {
   return guarded([&] { return to_str(slice_of(self).info().dtype); });
 }
+PyObject* name_of(PyObject* self, void*) {
+  return guarded([&] { return to_unicode(slice_of(self).info().name); });
+}
+PyObject* ndim_of(PyObject* self, void*) {
+  return guarded([&] { return to_int(slice_of(self).info().shape.size()); });
+}
+PyObject* nbytes_of(PyObject* self, void*) {
+  return guarded([&] { return to_int(slice_of(self).info().nbytes()); });
+}
 PyObject* get_shape(PyObject* self, PyObject*) { return shape_of(self, nullptr); }
 PyObject* get_dtype(PyObject* self, PyObject*) { return dtype_of(self, nullptr); }
 
@@ -68,6 +77,14 @@ PyObject* repr_of_slice(PyObject* self) {
   });
 }
 
+py::object html_of(const char* view, py::handle self) {
+  return py::module_::import("safetensors._outline.views").attr(view)(self);
+}
+
+PyObject* slice_to_html(PyObject* self, PyObject*) {
+  return guarded([&] { return html_of("of_slice", self); });
+}
+
 PyObject* reduce_slice(PyObject* self, PyObject*) {
   return guarded(
       [&] { return refuse_pickle<kFileIsOpen>(py::reinterpret_borrow<py::object>(self)); });
@@ -87,11 +104,15 @@ PyMethodDef slice_methods[] = {
     {"get_dtype", &get_dtype, METH_NOARGS,
      "get_dtype($self, /)\n--\n\nReturns the type as files name it: \"F32\", \"BF16\"."},
     {"__reduce__", &reduce_slice, METH_NOARGS, nullptr},
+    {"_repr_html_", &slice_to_html, METH_NOARGS, "_repr_html_($self, /)\n--\n\n"},
     {}};
 
 PyGetSetDef slice_properties[] = {
+    {"name", &name_of, nullptr, "The name of the tensor.", nullptr},
     {"shape", &shape_of, nullptr, "What get_shape() returns.", nullptr},
     {"dtype", &dtype_of, nullptr, "What get_dtype() returns.", nullptr},
+    {"ndim", &ndim_of, nullptr, "The number of axes.", nullptr},
+    {"nbytes", &nbytes_of, nullptr, "The bytes of the whole tensor.", nullptr},
     {}};
 
 template <typename Value>
@@ -157,6 +178,13 @@ void register_slice(py::module_& module) {
                 return py::str("TensorMeta(dtype={!r}, shape={!r}, data_offsets={!r})")
                     .format(meta.dtype(), meta.shape(), meta.data_offsets());
               })
+      .method(
+          "_repr_html_",
+          [](py::handle self) {
+            if (!py::isinstance<TensorMeta>(self)) raise_wrong_type(self, "self", "TensorMeta");
+            return html_of("of_meta", self);
+          },
+          "_repr_html_(self, /)\n--\n\n")
       .method("__reduce__",
               [](const TensorMeta& meta) {
                 const py::module_ pickling = py::module_::import("safetensors._pickling");
@@ -166,6 +194,8 @@ void register_slice(py::module_& module) {
               })
       .property("dtype", &TensorMeta::dtype, "The type as files name it: \"F32\", \"BF16\".")
       .property("shape", &TensorMeta::shape, "A list of int.")
+      .property("ndim", &TensorMeta::ndim, "The number of axes.")
+      .property("nbytes", &TensorMeta::nbytes, "The bytes of the tensor.")
       .property("data_offsets", &TensorMeta::data_offsets,
                 "(begin, end) of the bytes, relative to the start of the data.")
       .attr("__module__") = "safetensors";

@@ -25,6 +25,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_model_files(m);
   register_read(m);
   register_explain(m);
+  register_outline(m);
   register_bytes(m);
   register_digest(m);
   register_sums(m);

@@ -176,16 +176,18 @@ std::shared_ptr<const OpenFile> Handle::file() const {
   return file;
 }
 
+std::filesystem::path Handle::path() const {
+  const std::lock_guard lock(mutex_);
+  return file_ ? file_->file().path() : path_;
+}
+
 std::string Handle::describe() const {
   std::shared_ptr<const OpenFile> file;
-  std::filesystem::path path;
   {
     const std::lock_guard lock(mutex_);
     file = file_;
-    path = path_;
   }
-  const std::filesystem::path& shown = file ? file->file().path() : path;
-  const std::string text = "path=" + py::cast<std::string>(py::repr(to_object(shown)));
+  const std::string text = "path=" + py::cast<std::string>(py::repr(to_object(path())));
   if (!file) return text + " closed";
   return text + " framework='" + name(file->framework()) +
          "' tensors=" + std::to_string(file->file().header().size());

@@ -80,6 +80,8 @@ class Handle {
   void close();
   /// Visits what only this handle owns, for the garbage collector.
   [[nodiscard]] int traverse(visitproc visit, void* argument) const;
+  /// Returns what errors name: the path, or the URL without secrets. Also after close().
+  [[nodiscard]] std::filesystem::path path() const;
   /// Returns the path, framework and number of tensors for repr(), or the path and "closed".
   [[nodiscard]] std::string describe() const;
 

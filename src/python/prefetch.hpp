@@ -26,6 +26,7 @@ class PrefetchLoader {
 
   [[nodiscard]] py::list names() const;
   [[nodiscard]] std::size_t size() const noexcept { return requests_.size(); }
+  [[nodiscard]] bool is_closed() const noexcept { return is_closed_; }
   /// Blocks until the tensor is loaded, and returns it. Raises SafetensorError for a name that is
   /// not among the requests or was returned before, and after close().
   [[nodiscard]] py::object take(py::handle name);

@@ -17,6 +17,7 @@ void register_group(py::module_& module);       // bind_group.cpp
 void register_model_files(py::module_& module);  // bind_model_files.cpp
 void register_read(py::module_& module);         // bind_read.cpp
 void register_explain(py::module_& module);      // bind_explain.cpp
+void register_outline(py::module_& module);      // bind_outline.cpp
 void register_bytes(py::module_& module);        // bind_bytes.cpp
 void register_digest(py::module_& module);       // bind_digest.cpp
 void register_sums(py::module_& module);         // bind_sums.cpp

@@ -88,6 +88,8 @@ class TensorMeta {
 
   [[nodiscard]] py::object dtype() const { return to_str(dtype_); }
   [[nodiscard]] py::list shape() const { return to_list(shape_); }
+  [[nodiscard]] std::size_t ndim() const noexcept { return shape_.size(); }
+  [[nodiscard]] std::uint64_t nbytes() const noexcept { return end_ - begin_; }
   [[nodiscard]] py::tuple data_offsets() const {
     return py::make_tuple(to_int(begin_), to_int(end_));
   }

@@ -114,12 +114,18 @@ def test_weights_import_no_framework():
     assert "safetensors.weights._convert_plan" in found
 
 
-USERS_OF_WEIGHTS = {"_cli/ls_model.py", "_cli/source_weights.py", "_cli/weight_model.py"}
-"""What of the core imports the weight layer, to show and to convert models."""
+USERS_OF_WEIGHTS = {
+    "_cli/ls_model.py",
+    "_cli/source_weights.py",
+    "_cli/weight_model.py",
+    "_outline/summary.py",
+}
+"""What of the core imports the weight layer, to show, sum up and convert models."""
 
 CORE_FOR_WEIGHTS = {
     "_checking.digests",
     "_errors",
+    "_outline.views",
     "_paths",
     "_pickling",
     "_progress",
@@ -130,6 +136,7 @@ CORE_FOR_WEIGHTS = {
     "_saving.recovery",
     "_saving.writer",
     "_shards",
+    "_text",
     "_torch._module",
     "_typing",
 }

@@ -66,6 +66,17 @@ def test_saving(folder):
     assert all(torch.equal(each, torch.zeros(250, 1000)) for each in loaded.values())
 
 
+def test_notebooks(folder):
+    """The programs print what the page says, and the cell shows a tree."""
+    page = Page("docs/notebooks.md")
+    program = "\n".join(page.programs)
+    said = [line[2:] for line in program.splitlines() if line.startswith("# ")]
+    assert run_alone(program, folder).splitlines() == said
+    shown = page.run(program)["f"]._repr_html_()
+    assert "0 … 11" in shown
+    assert "12 \u00d7 2 tensors" in shown
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 def test_verify(folder):

@@ -289,6 +289,8 @@ def of_weights() -> None:
         print(detect_format(pathlib.Path(TEXT)))
         with open_weights("model") as weights:
             print(weights.config.dim, weights.format, list(weights))
+            assert_type(weights.parameters + weights.nbytes, int)
+            assert_type(safetensors.summary(weights).dtypes, dict[str, int])
             tensor = weights["output.weight"]
             print(tensor.shape, tensor.numpy(rows=slice(0, 8)), tensor.packed())
     except (WeightsError, SafetensorError) as error:

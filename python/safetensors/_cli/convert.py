@@ -16,7 +16,7 @@ import os
 from .. import _core
 from .._paths import is_model, visible
 from .._saving.companions import Companions
-from . import report, writing
+from . import convert_report, writing
 from .errors import CliError
 from .model import add_choice, choice_of, files_of
 from .opening import open_regular, refuse_stdin
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     with contextlib.closing(_open_source(arguments)) as source:
         to = _target(arguments, False)
         written = write_source(source, to, arguments, out, Companions(arguments.source))
-        report.show(source, written, arguments, out)
+        convert_report.show(source, written, arguments, out)
     return 0
 
 

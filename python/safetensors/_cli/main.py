@@ -26,6 +26,7 @@ from . import (
     patch,
     recover,
     rename,
+    report,
     shard,
     show,
     sign,
@@ -41,6 +42,7 @@ _COMMANDS = (
     check,
     diff,
     hash,
+    report,
     patch,
     convert,
     shard,
@@ -53,7 +55,7 @@ _COMMANDS = (
     completion,
 )
 _READ_URLS = (ls, show, meta, check, diff, hash, completion)
-_PATHS = ("path", "source", "target")
+_PATHS = ("path", "source", "target", "against")
 _LEAST_LIKE = 0.5
 """How much alike two commands are, so that one is suggested: `sl` and `ls` are."""
 _INTERRUPTED = 130

@@ -1,105 +1,62 @@
-"""What `convert` says at its end."""
+"""Write a page of HTML about a model: sizes, types, values, and how it differs from another.
+
+The page is one file without scripts, and names files without their folders. It shows the names,
+the metadata and the configuration of the model. Needs NumPy.
+"""
 
 import argparse
-import os
-import shlex
-import textwrap
-from collections import Counter
-from typing import Any
 
+from .. import _core
 from . import text
+from .errors import CliError
+from .model import add_choice
+from .opening import STDIN
 from .output import Output
-from .source import Source
-from .writing import Written
+from .reader import SafetensorError
+from .writing import refuse_existing
 
-_INDENT = 12
-_MAX_SMALL_FILES = 12
-_MAX_NAMED = 2
-_NAMES = {
-    "hf": "Hugging Face's",
-    "canonical": "canonical",
-    "own": "as in the source",
-}
+EXAMPLES = """
+safetensors report model.safetensors -o report.html
+safetensors report models/llama --against models/llama-tuned -o tuned.html
+safetensors report --quick model.gguf -o report.html
+"""
 
 
-def show(source: Source, written: Written, arguments: argparse.Namespace, out: Output) -> None:
-    """Says what a conversion read, wrote and left out, and what to run next."""
-    if arguments.json:
-        out.json(_report(source, written, arguments))
-        return
-    if out.quiet or arguments.dry_run:
-        return
-    found = _report(source, written, arguments)
-    for label, value in _lines(found):
-        lines = textwrap.wrap(
-            value, max(out.width - _INDENT, 20), break_long_words=False, break_on_hyphens=False
-        )
-        for at, line in enumerate(lines):
-            out.line("  ", ((label if at == 0 else "").ljust(_INDENT - 2), "dim"), line)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="a file, a folder, a .safetensors.index.json or a GGUF model")
+    parser.add_argument(
+        "--against", metavar="OTHER", help="another model: say which tensors differ, and how much"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="the page to write, such as r.html"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="read up to 1,048,576 values of a tensor, spread over it, instead of all",
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    add_choice(parser)
 
 
-def _report(source: Source, written: Written, arguments: argparse.Namespace) -> dict[str, Any]:
-    entries = source.entries
-    is_written = not arguments.dry_run
-    is_verified = is_written and arguments.verify
-    return {
-        "source": {
-            "path": arguments.source,
-            "tensors": source.count,
-            "nbytes": _size_of(source.paths),
-        },
-        "target": {
-            "path": written.path,
-            "tensors": len(entries),
-            "nbytes": _size_of(written.files) if is_written else None,
-            "files": written.files,
-        },
-        "decoded": dict(source.decoded),
-        "dtypes": dict(Counter(entry.dtype for entry in entries)),
-        "names": source.names or {"own": len(entries)},
-        "left_out": {why: list(names) for why, names in source.left_out.items()},
-        "small_files": written.small_files,
-        "notes": source.notes,
-        "written": is_written,
-        "verified": is_verified,
-        "next": _next(written, is_verified) if is_written else [],
-    }
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        raise CliError("report needs NumPy: pip install numpy") from None
+    from .report_page import page
 
-
-def _size_of(paths: list[str]) -> int:
-    return sum(os.path.getsize(path) for path in paths)
-
-
-def _next(written: Written, is_verified: bool) -> list[str]:
-    target = shlex.quote(written.path)
-    commands = [] if is_verified else [f"safetensors check {target}"]
-    model = " --model" if "config.json" in written.small_files else ""
-    return [*commands, f"safetensors ls{model} {target}"]
-
-
-def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    source = found["source"]
-    read = f"{text.count(source['tensors'], 'tensor')}, {text.size(source['nbytes'])}"
-    lines = [("source", f"{read}: {source['path']}")]
-    if found["verified"]:
-        lines.append(("verified", "all tensors are as in the source"))
-    if found["decoded"]:
-        lines.append(("decoded", _counts(found["decoded"])))
-    lines.append(("types", _counts(found["dtypes"])))
-    names = found["names"]
-    said = [f"{count:,} {_NAMES[kind]}" for kind, count in names.items()]
-    lines.append(("names", ", ".join(said) if len(said) > 1 else _NAMES[next(iter(names))]))
-    for why, left in found["left_out"].items():
-        named = ", ".join(f"`{text.clipped(name)}`" for name in left[:_MAX_NAMED])
-        more = f" and {len(left) - _MAX_NAMED:,} more" if len(left) > _MAX_NAMED else ""
-        lines.append(("left out", f"{named}{more}: {why}"))
-    small = found["small_files"]
-    if small:
-        more = ", ..." if len(small) > _MAX_SMALL_FILES else ""
-        lines.append(("copied", ", ".join(small[:_MAX_SMALL_FILES]) + more))
-    lines += [("next" if at == 0 else "", line) for at, line in enumerate(found["next"])]
-    return lines
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+    if STDIN in (arguments.path, arguments.against):
+        raise CliError("report reads files, not standard input")
+    target = arguments.output
+    refuse_existing(target, arguments.force)
+    try:
+        data = page(arguments, out).encode("utf-8", "backslashreplace")
+    except ValueError as error:
+        if getattr(error, "code", None) is None or isinstance(error, SafetensorError):
+            raise
+        raise CliError(str(error)) from None  # of the weight layer, which is not imported here
+    _core._write_file(target, data, False)
+    if not out.quiet:
+        out.line(f"{target}: {text.size(len(data))}")
+    return 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .. import safe_open
 from .._model_folder import Choice
 from .._saving.writer import SafeWriter
-from . import report, writing
+from . import convert_report, writing
 from .errors import CliError
 from .model import choice_of
 from .output import Output
@@ -72,6 +72,6 @@ def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> N
                 total = sum(entry.nbytes for entry in source.entries)
                 with out.progress("verifying", total) as advance:
                     engine.compare(source.plan, to.path, advance=advance)
-            report.show(source, written, arguments, out)
+            convert_report.show(source, written, arguments, out)
     except WeightsError as error:
         raise CliError(str(error)) from None

@@ -275,8 +275,15 @@ def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:
         ours.append(os.path.join(target.path, _split.index_name(_NAME)))
     if target.is_folder:
         refuse_other_model(target.path, [os.path.basename(path) for path in ours])
-    for path in sorted(path for path in ours if os.path.lexists(path)):
-        if not force:
-            raise CliError(f"{path} exists; --force replaces it")
-        if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-            raise CliError(f"{path}: not a regular file, so it cannot be replaced")
+    for path in sorted(ours):
+        refuse_existing(path, force)
+
+
+def refuse_existing(path: str, force: bool) -> None:
+    """Raises CliError if there is something at the path, unless it is a file and `force` is set."""
+    if not os.path.lexists(path):
+        return
+    if not force:
+        raise CliError(f"{path} exists; --force replaces it")
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        raise CliError(f"{path}: not a regular file, so it cannot be replaced")

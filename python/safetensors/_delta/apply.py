@@ -11,6 +11,7 @@ from typing import Any
 from .. import _core
 from .._progress import Report, reported
 from .._saving.specs import Spec
+from .._text import clipped
 from .._typing import Progress, ProgressOption
 from .chain import (
     Chain,
@@ -22,7 +23,7 @@ from .chain import (
     open_chain,
     run,
 )
-from .patch import Change, clipped
+from .patch import Change
 from .tensors import digest_of, prepared_as_bytes
 
 

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from .._saving.specs import Spec
 from .._shards import sources_of
+from .._text import clipped
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
-from .patch import Change, Patch, clipped, error_of, is_sub_byte, named, open_patch
+from .patch import Change, Patch, error_of, is_sub_byte, named, open_patch
 from .tensors import digest_of, whole_digest
 
 Patches = Patch | Source | Sequence[Patch | Source]

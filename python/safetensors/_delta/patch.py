@@ -17,6 +17,7 @@ from .._core import TensorMeta, safe_open
 from .._errors import Code, failure_of
 from .._paths import is_url
 from .._pickling import NotPickled
+from .._text import clipped
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 
@@ -236,6 +237,11 @@ class Patch(NotPickled):
         changes = f"{count:,} tensor{'' if count == 1 else 's'}"
         return f"<Patch {self.path}: {changes}, {self.base} -> {self.target}>"
 
+    def _repr_html_(self) -> str | None:
+        from .._outline.views import of_patch
+
+        return of_patch(self)
+
     def _change(self, name: str) -> Change:
         """Reads a record and its values, and checks them. Raises PatchError."""
         meta = self._file.get_tensor_meta("r/" + name)
@@ -344,10 +350,6 @@ def unit_of(dtype: str) -> int:
 
 def is_sub_byte(dtype: str) -> bool:
     return int(_core._dtypes()[dtype]["bits"]) % 8 != 0
-
-
-def clipped(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _quoted(value: object) -> str:

@@ -1,6 +1,7 @@
 """The configuration table of a model."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -46,7 +47,7 @@ class RopeScaling:
     short_factor: list[float]  #: empty for GGUF, which has a tensor rope_factors_short
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ModelConfig:
     """The configuration of a model, with the same fields for all formats.
 
@@ -105,6 +106,17 @@ class ModelConfig:
     sliding_window_pattern: int | None  #: every n-th layer attends to all tokens: n
     #: the whole of config.json; None for models without one
     raw: dict[str, Any] | None = dataclasses.field(repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self._set_fields())
+        return f"ModelConfig({said})"
+
+    def _set_fields(self) -> Iterator[tuple[str, Any]]:
+        """Yields the fields that have a value, but `raw`."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.repr and value is not None and value != []:
+                yield field.name, value
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields as plain values, without `raw`."""

@@ -1,11 +1,13 @@
 """A model that is open for reading."""
 
+import math
 import types
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from safetensors import _weights
 from safetensors._pickling import NotPickled
+from safetensors._text import rounded
 from safetensors._typing import Path
 
 from ._config import ModelConfig, QuantParams, config_of
@@ -78,7 +80,28 @@ class Weights(NotPickled, Mapping[str, WeightTensor]):
             return "<Weights, closed>"
         architecture = self.config.architecture or "of no known architecture"
         unmapped = f", {len(self.unmapped)} unmapped" if self.unmapped else ""
-        return f"<Weights {self.format} {architecture}: {len(self)} tensors{unmapped}>"
+        return (
+            f"<Weights {self.format} {architecture}: {len(self)} tensors{unmapped}, "
+            f"{rounded(self.parameters)} parameters>"
+        )
+
+    def _repr_html_(self) -> str | None:
+        from safetensors._outline.views import of_weights_model
+
+        return of_weights_model(self)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self, *self.unmapped]
+
+    @property
+    def parameters(self) -> int:
+        """The number of values of all tensors, also of those without a canonical name."""
+        return sum(math.prod(self[name].shape) for name in (*self, *self.unmapped))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors in the files, also of those without a canonical name."""
+        return sum(self[name].nbytes for name in (*self, *self.unmapped))
 
     @property
     def format(self) -> str:

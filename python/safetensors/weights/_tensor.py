@@ -79,6 +79,16 @@ class WeightTensor(NotPickled):
     def __repr__(self) -> str:
         return f"<WeightTensor {self.name} {self.type_name} {list(self.shape)}>"
 
+    def _repr_html_(self) -> str | None:
+        from safetensors._outline.views import of_weight_tensor
+
+        return of_weight_tensor(self)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
     def packed(self, *, aligned: bool = False) -> numpy.typing.NDArray[numpy.uint8]:
         """Returns the bytes for a kernel, read-only; see `Weights.get_tensor`."""
         return as_aligned(array_of(self._model.get_tensor(self.name)), aligned)

@@ -84,10 +84,15 @@ def test_a_name_in_the_file_leads_to_the_canonical_one():
 
 def test_what_a_model_shows(tmp_path):
     with open_weights(MODEL) as w:
-        assert repr(w) == f"<Weights mlx_safetensors llama: {len(w)} tensors>"
+        parameters = f"{sum(t.numpy().size for t in w.values()) / 1000:#.3g} k".replace(". ", " ")
+        assert (
+            repr(w) == f"<Weights mlx_safetensors llama: {len(w)} tensors, {parameters} parameters>"
+        )
     save_file({"a.b": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
     with open_weights(tmp_path / "model.safetensors") as w:
-        shown = "<Weights hf_safetensors of no known architecture: 0 tensors, 1 unmapped>"
+        shown = (
+            "<Weights hf_safetensors of no known architecture: 0 tensors, 1 unmapped, 3 parameters>"
+        )
         assert repr(w) == shown
 
 
