@@ -54,9 +54,10 @@ std::string describe(int os_error) {
   return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";
 }
 
-/// Returns whether a message names a path. Only of one with a separator: a short name may stand in
-/// a message by chance.
+/// Returns whether a message names a path: it begins with "PATH: ", or has a path with a separator
+/// anywhere. A short name may stand in a message by chance.
 bool names_path(std::string_view message, std::string_view path) {
+  if (message.starts_with(path) && message.substr(path.size()).starts_with(": ")) return true;
   if (path.find('/') == std::string_view::npos) return false;
   for (std::size_t at = 0; (at = message.find(path, at)) != std::string_view::npos; ++at) {
     const std::string_view rest = message.substr(at + path.size());

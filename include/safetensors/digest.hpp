@@ -4,12 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "safetensors/buffer.hpp"
 #include "safetensors/dtype.hpp"
 #include "safetensors/export.hpp"
 
@@ -76,6 +78,20 @@ inline constexpr std::uint64_t kDigestBlockSize = std::uint64_t{4} << 20;
 /// scalar's shape is `[]`. Throws: Error kInvalidArgument if the dtype has no name.
 [[nodiscard]] SAFETENSORS_API std::string digest_start(Dtype dtype,
                                                        std::span<const std::uint64_t> shape);
+
+/// Returns SHA-256 of a text followed by bytes. The library computes none itself.
+using Sha256 = std::function<Digest(std::string_view start, std::span<const std::byte> bytes)>;
+
+/// Returns the digest of a tensor in memory, as TensorHasher defines it: by XXH3-128, or by what
+/// `sha256` computes.
+///
+/// Throws: Error kInvalidArgument if the dtype has no name, or if the algorithm is kSha256 and
+///   there is no function for it; what `sha256` and `interrupt` throw.
+[[nodiscard]] SAFETENSORS_API Digest tensor_digest(DigestAlgorithm algorithm, Dtype dtype,
+                                                   std::span<const std::uint64_t> shape,
+                                                   std::span<const std::byte> bytes,
+                                                   const Sha256& sha256 = {},
+                                                   const Interrupt& interrupt = {});
 
 /// Computes the digest of a tensor: XXH3-128 of its dtype and shape, as `F32 [2,3]` and a newline,
 /// followed by its bytes. A scalar's shape is `[]`.

@@ -1,5 +1,5 @@
 // What changed between two states of a tensor: the record and the values that a patch file has for
-// it (docs/patches.md). Files of patches are written and read by the Python package.
+// it (docs/patches.md). patch_file.hpp reads files of patches; the Python package writes them.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "safetensors/buffer.hpp"
@@ -25,6 +26,9 @@ enum class PatchKind : std::uint8_t {
   kWhole,    ///< the values are the target's tensor
   kBlocks,   ///< some of the base's units change; dtype and shape stay
 };
+
+/// Returns "removed", "whole" or "blocks"; empty for a value that is none of the enumerators.
+[[nodiscard]] SAFETENSORS_API std::string_view name(PatchKind kind) noexcept;
 
 struct PatchOptions {
   /// Stores new units only, no differences: for receivers that do not have the base.

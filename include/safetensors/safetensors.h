@@ -101,9 +101,9 @@ enum {
   SAFETENSORS_MISSING_TENSORS = 24,      /* a file was to be completed before all were written */
   SAFETENSORS_OUT_OF_ORDER = 25,         /* a sink that does not seek needs other tensors first */
   SAFETENSORS_WRITER_CLOSED = 26,        /* a writer that has failed or is closed */
-  SAFETENSORS_INVALID_PATCH = 27,        /* a damaged patch; not used in C yet */
-  SAFETENSORS_WRONG_BASE = 28,           /* a patch of another tensor; not used in C yet */
-  SAFETENSORS_PATCH_APPLIED = 29,        /* a patch applied already; not used in C yet */
+  SAFETENSORS_INVALID_PATCH = 27,        /* a patch is damaged or breaks its format */
+  SAFETENSORS_WRONG_BASE = 28,           /* a tensor or a model that a patch does not belong to */
+  SAFETENSORS_PATCH_APPLIED = 29,        /* one that has the patch already */
   SAFETENSORS_DAMAGED = 30,              /* bytes differ from the digest that they should have */
   SAFETENSORS_NO_MODEL = 31,             /* a folder has no model, or none of this name */
   SAFETENSORS_SEVERAL_MODELS = 32,       /* more than one set of files in a folder may be it */
@@ -619,6 +619,91 @@ SAFETENSORS_API int32_t safetensors_writer_commit(safetensors_writer* writer,
 /* Frees a writer. Discards the file unless safetensors_writer_commit has completed it: then `path`
  * is as it was before. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_writer_free(safetensors_writer* writer);
+
+/* A patch file: what changed between two states of a model (docs/patches.md). */
+typedef struct safetensors_patch safetensors_patch;
+
+/* Opens a patch file, to be read and not mapped, and checks its metadata and the names of its
+ * entries. Close *patch with safetensors_patch_close.
+ * Safe for untrusted input.
+ * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_PATCH (no patch, or another version
+ * of the format). */
+SAFETENSORS_API int32_t safetensors_patch_open(const char* path, size_t path_size,
+                                               safetensors_patch** patch, safetensors_error* error);
+/* Frees a patch. Does nothing for NULL. */
+SAFETENSORS_API void safetensors_patch_close(safetensors_patch* patch);
+
+/* What a patch does to a tensor. */
+enum {
+  SAFETENSORS_PATCH_REMOVED = 0, /* the target has no such tensor */
+  SAFETENSORS_PATCH_WHOLE = 1,   /* it is new, or has another dtype or shape */
+  SAFETENSORS_PATCH_BLOCKS = 2 /* some of its units change: elements, or bytes of sub-byte types */
+};
+/* What a patch says about a tensor. Its pointers are valid until the patch is closed. */
+typedef struct safetensors_patch_entry {
+  const char* name;
+  size_t name_size;
+  const uint64_t* shape; /* of the target's tensor: `rank` sizes; none if it is removed */
+  size_t rank;
+  uint64_t units;   /* of the target's tensor; 0 if it is removed */
+  uint64_t changed; /* the units that the patch lists */
+  uint64_t nbytes;  /* what the patch has of the tensor */
+  int32_t kind;
+  int32_t dtype; /* of the target's tensor; -1 if it is removed, and for blocks of sub-byte types,
+                    of which a patch does not say which */
+  char base[SAFETENSORS_DIGEST_SIZE];   /* the digest of the base's tensor; empty if it has none */
+  char target[SAFETENSORS_DIGEST_SIZE]; /* the digest of the target's tensor; empty if removed */
+} safetensors_patch_entry;
+/* Returns the number of tensors that are not as before; 0 for NULL. */
+SAFETENSORS_API size_t safetensors_patch_count(const safetensors_patch* patch);
+/* Reads and checks what a patch says about a tensor. `index` counts from 0, in the order of the
+ * names.
+ * Safe for untrusted input.
+ * Codes: INDEX_OUT_OF_BOUNDS, INVALID_PATCH, IO, FILE_CHANGED. */
+SAFETENSORS_API int32_t safetensors_patch_at(const safetensors_patch* patch, size_t index,
+                                             safetensors_patch_entry* entry,
+                                             safetensors_error* error);
+
+/* What is compared when a patch is applied. Digests that are SHA-256 are not computed:
+ * SAFETENSORS_VERIFY_FULL and SAFETENSORS_VERIFY_WHOLE, and tensors that are removed or replaced,
+ * need others. */
+enum {
+  SAFETENSORS_VERIFY_DEFAULT = 0, /* in memory SAFETENSORS_VERIFY_BLOCKS, in files
+                                     SAFETENSORS_VERIFY_FULL */
+  SAFETENSORS_VERIFY_BLOCKS = 1,  /* the units that change with those of the base */
+  SAFETENSORS_VERIFY_FULL = 2,    /* also digests of the tensors that change, before and after */
+  SAFETENSORS_VERIFY_WHOLE = 3    /* also the digests of the whole model; for files only */
+};
+/* Options of functions that apply patches. */
+typedef struct safetensors_patch_options {
+  size_t size;
+  const safetensors_watch* watch; /* safetensors_patch_apply calls only its `interrupt` */
+  int32_t verify;
+  uint32_t flags; /* safetensors_patch_apply_file: SAFETENSORS_FSYNC, SAFETENSORS_SUMS */
+} safetensors_patch_options;
+
+/* Changes a tensor in memory from the base's to the target's: `tensor` has its name, dtype, shape
+ * and size, and `bytes` its `nbytes` bytes; `data` and `begin` are not used. After an error, the
+ * bytes are as they were. A tensor of the kind WHOLE gets the values of the patch, and what it had
+ * is not compared. Follows the pointers of `tensor`, as functions that write do.
+ * Codes: TENSOR_NOT_FOUND (the patch does not change it), INVALID_PATCH, WRONG_BASE (also for
+ * another dtype or shape), PATCH_APPLIED, UNSUPPORTED_DTYPE (no such dtype), IO, FILE_CHANGED,
+ * STOPPED, INVALID_ARGUMENT (the patch removes it, digests that are SHA-256, no such verification,
+ * flags). */
+SAFETENSORS_API int32_t safetensors_patch_apply(const safetensors_patch* patch,
+                                                const safetensors_tensor* tensor, void* bytes,
+                                                const safetensors_patch_options* options,
+                                                safetensors_error* error);
+/* Writes the model that a patch makes of `base`, a model of one file: to a temporary file that is
+ * renamed over `path` when it is complete and verified. `path` may be the base's own.
+ * Codes: those of safetensors_patch_apply except TENSOR_NOT_FOUND, and those of safetensors_save;
+ * DAMAGED (a base that was opened with sums), INVALID_ARGUMENT (a model of several files, a header
+ * alone). */
+SAFETENSORS_API int32_t safetensors_patch_apply_file(const safetensors_patch* patch,
+                                                     const safetensors_file* base, const char* path,
+                                                     size_t path_size,
+                                                     const safetensors_patch_options* options,
+                                                     safetensors_error* error);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,7 @@
 // Error, in bounded memory.
 #pragma once
 
+#include "safetensors/apply_patch.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/byte_sink.hpp"
 #include "safetensors/byte_source.hpp"
@@ -37,6 +38,8 @@
 #include "safetensors/model_files.hpp"
 #include "safetensors/parallel.hpp"
 #include "safetensors/patch.hpp"
+#include "safetensors/patch_change.hpp"
+#include "safetensors/patch_file.hpp"
 #include "safetensors/region.hpp"
 #include "safetensors/safe_open.hpp"
 #include "safetensors/save.hpp"

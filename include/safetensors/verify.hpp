@@ -31,9 +31,6 @@ struct TensorDigests {
   std::vector<std::uint64_t> blocks{};
 };
 
-/// Returns SHA-256 of a text followed by bytes. The library computes none itself.
-using Sha256 = std::function<Digest(std::string_view start, std::span<const std::byte> bytes)>;
-
 /// The digests that a file should have.
 struct FileDigests {
   std::optional<std::uint64_t> nbytes{};  ///< the file's size

@@ -117,6 +117,14 @@ std::uint64_t safetensors_file::header_nbytes(std::uint32_t number) const {
   return own_header_ ? header_nbytes_ : file(number).header_nbytes();
 }
 
+safetensors::Model safetensors_file::as_model() const {
+  if (model_) return *model_;
+  safetensors::FoundModel found;
+  found.files = {safetensors::c::utf8_of(file(0).path().filename())};
+  found.folder = file(0).path().parent_path();
+  return {std::move(found), [open = file(0)](const auto&) { return open; }};
+}
+
 std::size_t safetensors_file::size() const noexcept {
   if (model_) return model_->size();
   if (open_) return open_->header().size();

@@ -45,6 +45,10 @@ struct safetensors_file {
     return is_whole_ && model_ ? &*model_ : nullptr;
   }
 
+  /// Returns the files as a model, also a file alone. Throws: Error kInvalidArgument for a header
+  /// alone.
+  [[nodiscard]] safetensors::Model as_model() const;
+
   [[nodiscard]] std::size_t size() const noexcept;
   /// Requires: index < size(). Throws: what Model::tensor() throws.
   [[nodiscard]] safetensors::ModelTensor tensor(std::size_t index) const;

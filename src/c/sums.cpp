@@ -29,6 +29,7 @@ using safetensors::Sums;
 using safetensors::TensorSums;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
+using safetensors::c::put_digest;
 using safetensors::c::Stopped;
 using safetensors::c::Watch;
 
@@ -48,12 +49,6 @@ fs::path sums_at(const fs::path& path) {
                            ? safetensors::sums_path(model.path(0))
                            : safetensors::sums_path(path / (model.name + ".safetensors"));
   return fs::exists(own, ignored) ? own : path / "model.sums.json";
-}
-
-void put_digest(const Digest& digest, char* to) {
-  const std::string text = digest.text();
-  static_assert(sizeof "sha256:" + 64 <= SAFETENSORS_DIGEST_SIZE);
-  std::memcpy(to, text.c_str(), text.size() + 1);
 }
 
 std::string text_of_damage(const Damage& damage) {
@@ -146,6 +141,12 @@ void verify(const safetensors_file& file, const Sums& sums, Reporter& reporter,
 
 }  // namespace
 
+void safetensors::c::put_digest(const Digest& digest, char* to) {
+  const std::string text = digest.text();
+  static_assert(sizeof "sha256:" + 64 <= SAFETENSORS_DIGEST_SIZE);
+  std::memcpy(to, text.c_str(), text.size() + 1);
+}
+
 std::vector<TensorSums> safetensors::c::absent_of(const Sums& sums, const Model& model) {
   std::vector<TensorSums> absent;
   for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -198,10 +199,11 @@ std::int32_t safetensors_digest(const safetensors_tensor* tensor,
     const safetensors::TensorInfo info = safetensors::c::info_of(tensor);
     check_pointer(tensor->data, tensor->nbytes, "data");
     check_pointer(text, 1, "text");
-    safetensors::TensorHasher hasher(info.dtype, info.shape);
-    hasher.update(
-        {static_cast<const std::byte*>(tensor->data), static_cast<std::size_t>(tensor->nbytes)});
-    put_digest(hasher.digest(), text);
+    const std::span bytes(static_cast<const std::byte*>(tensor->data),
+                          static_cast<std::size_t>(tensor->nbytes));
+    put_digest(safetensors::tensor_digest(safetensors::DigestAlgorithm::kXxh3_128, info.dtype,
+                                          info.shape, bytes),
+               text);
   });
 }
 

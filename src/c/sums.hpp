@@ -16,6 +16,9 @@ struct safetensors_sums {
 
 namespace safetensors::c {
 
+/// Writes the text of a digest, with a NUL, to SAFETENSORS_DIGEST_SIZE bytes.
+void put_digest(const Digest& digest, char* to);
+
 /// Returns the tensors of sums that a model lacks. Valid while the sums live.
 [[nodiscard]] std::vector<TensorSums> absent_of(const Sums& sums, const Model& model);
 /// Throws: Error kDamaged if a model lacks a tensor of sums.

@@ -142,6 +142,23 @@ void TensorHasher::update(std::span<const std::byte> bytes) {
   }
 }
 
+Digest tensor_digest(DigestAlgorithm algorithm, Dtype dtype, std::span<const std::uint64_t> shape,
+                     std::span<const std::byte> bytes, const Sha256& sha256,
+                     const Interrupt& interrupt) {
+  if (algorithm == DigestAlgorithm::kSha256) {
+    if (!sha256)
+      fail(ErrorCode::kInvalidArgument, "a digest is SHA-256, and no function computes it");
+    return sha256(digest_start(dtype, shape), bytes);
+  }
+  constexpr std::size_t kStep = std::size_t{64} << 20;
+  TensorHasher hasher(dtype, shape);
+  for (std::size_t at = 0; at < bytes.size(); at += kStep) {
+    if (interrupt) interrupt();
+    hasher.update(bytes.subspan(at, std::min(kStep, bytes.size() - at)));
+  }
+  return hasher.digest();
+}
+
 std::vector<std::uint64_t> TensorHasher::blocks() const {
   std::vector<std::uint64_t> blocks = blocks_;
   if (block_nbytes_ > 0) blocks.push_back(block_.xxh3_64());

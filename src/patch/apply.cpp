@@ -63,13 +63,7 @@ bool PatchRecord::State::is_applied(Bytes tensor, const Hash& hash,
   }
   if (hash) return hash() == target;
   if (!target || target->algorithm() != DigestAlgorithm::kXxh3_128) return false;
-  TensorHasher hasher(dtype, shape);
-  constexpr std::size_t kStep = std::size_t{64} << 20;
-  for (std::size_t at = 0; at < tensor.size(); at += kStep) {
-    if (interrupt) interrupt();
-    hasher.update(tensor.subspan(at, std::min(kStep, tensor.size() - at)));
-  }
-  return hasher.digest() == target;
+  return tensor_digest(DigestAlgorithm::kXxh3_128, dtype, shape, tensor, {}, interrupt) == target;
 }
 
 PatchState PatchRecord::check(Bytes tensor, const Hash& hash, const Interrupt& interrupt) const {

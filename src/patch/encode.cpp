@@ -121,12 +121,6 @@ void require_one_algorithm(DigestAlgorithm base, DigestAlgorithm target) {
   if (base != target) refuse_argument("the digests of base and target are of two algorithms");
 }
 
-Digest digest_of(Dtype dtype, std::span<const std::uint64_t> shape, Bytes tensor) {
-  TensorHasher hasher(dtype, shape);
-  hasher.update(tensor);
-  return hasher.digest();
-}
-
 /// Stores a digest in 32 bytes, of which those behind it are zeros.
 void store_digest(std::byte* to, const std::optional<Digest>& digest) {
   if (digest) std::ranges::copy(digest->bytes(), to);
@@ -161,7 +155,8 @@ EncodedPatch encode_patch(Dtype dtype, std::span<const std::uint64_t> shape, Byt
 
   std::array<std::optional<Digest>, 2> digests = {options.base, options.target};
   const auto add_digest = [&](std::size_t i) {
-    if (!digests[i]) digests[i] = digest_of(dtype, shape, i == 0 ? base : target);
+    if (!digests[i])
+      digests[i] = tensor_digest(DigestAlgorithm::kXxh3_128, dtype, shape, i == 0 ? base : target);
   };
   const std::size_t step = patch::blocks_per_task(unit);
   std::vector<EncodedBlocks> tasks((rows + step - 1) / step);
@@ -233,7 +228,8 @@ std::vector<std::byte> whole_patch(Dtype dtype, std::span<const std::uint64_t> s
     store_digest(record.data() + patch::kBaseAt, options.base);
   }
   store_digest(record.data() + patch::kTargetAt,
-               options.target ? *options.target : digest_of(dtype, shape, target));
+               options.target ? *options.target
+                              : tensor_digest(DigestAlgorithm::kXxh3_128, dtype, shape, target));
   store_check(record, target);
   return record;
 }

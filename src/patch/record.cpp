@@ -45,6 +45,18 @@ std::uint64_t& count_of(PatchCodes& codes, PositionCode code) noexcept {
 
 }  // namespace
 
+std::string_view name(PatchKind kind) noexcept {
+  switch (kind) {
+    case PatchKind::kRemoved:
+      return "removed";
+    case PatchKind::kWhole:
+      return "whole";
+    case PatchKind::kBlocks:
+      return "blocks";
+  }
+  return {};
+}
+
 void PatchRecord::State::refuse(const std::string& reason) const {
   const std::string what =
       label.empty() ? "the patch" : "the patch of tensor `" + clipped(label) + "`";

@@ -30,6 +30,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_digest(m);
   register_sums(m);
   register_patch(m);
+  register_patch_file(m);
   register_folder(m);
   register_save(m);
   register_staged_save(m);

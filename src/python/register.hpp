@@ -22,6 +22,7 @@ void register_bytes(py::module_& module);        // bind_bytes.cpp
 void register_digest(py::module_& module);       // bind_digest.cpp
 void register_sums(py::module_& module);         // bind_sums.cpp
 void register_patch(py::module_& module);        // bind_patch.cpp
+void register_patch_file(py::module_& module);   // bind_patch_file.cpp
 void register_save(py::module_& module);         // bind_save.cpp
 void register_folder(py::module_& module);       // bind_folder.cpp
 void register_writer(py::module_& module);       // bind_writer.cpp

@@ -51,6 +51,7 @@ TEST_CASE("a file that the message names is not named again") {
   }
   CHECK(text("it begins like d/f2", "d/f") == "it begins like d/f2 (in d/f)");
   CHECK(text("a name of f, by chance", "f") == "a name of f, by chance (in f)");
+  CHECK(text("f: a text that begins with it", "f") == "f: a text that begins with it");
 }
 
 TEST_CASE("system errors have upstream's texts") {

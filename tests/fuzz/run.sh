@@ -61,7 +61,7 @@ for run in "${@:3}"; do
   fi
 done
 if ((${#runs[@]} == 0)); then
-  runs=(header slice save patch sums model_files gguf config schemes)
+  runs=(header slice save patch patch_file sums model_files gguf config schemes)
 fi
 printf '%s\n' "${runs[@]}" |
   xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz {}'

@@ -71,7 +71,7 @@ def check_case(old, new, dtype, shape, set_values=False):
     packed = oracle.BITS[dtype] < 8
     patch = _core._PatchRecord(record, values, "U8" if packed else dtype, "xxh3-128", "w")
     assert (patch.kind, patch.shape, patch.changed) == ("blocks", tuple(shape), count)
-    assert patch.has_base
+    assert patch.base is not None
     assert patch.base != patch.target
     tensor = bytearray(old)
     assert patch.check(tensor) == "base"
@@ -218,7 +218,7 @@ def test_whole_and_removed_tensors():
     digest = "xxh3-128:" + "12" * 16
     record = _core._whole_patch(data, "F32", [2, 3], base_digest=None)
     patch = _core._PatchRecord(record, data, "F32", "xxh3-128")
-    assert (patch.kind, patch.has_base, patch.base) == ("whole", False, None)
+    assert (patch.kind, patch.base) == ("whole", None)
     hasher = _core._TensorHasher("F32", [2, 3])
     hasher.update(data)
     assert patch.target == hasher.digest()

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 # Each line is printed before what it tells of is tried: a crash leaves its cause as the last one.
 COMMON = """
     import copy, copyreg, os, pickle
-    from safetensors import _core, _weights, safe_open
+    from safetensors import _core, _weights, delta, safe_open
     from safetensors._saving.arguments import SaveArguments
 
     path = sys.argv[1]
@@ -30,6 +30,7 @@ COMMON = """
                _core._FileWriter(path + "1", True, [], SaveArguments()),
                _core._StagedSave({}, path + "2", SaveArguments()), _core._TensorHasher("F32", [1]),
                _core._PatchRecord(whole, b"", "F32", "xxh3-128"),
+               delta.diff({}, {"a": f.get_tensor("a")})._change("a"),
                safe_open(path, "np").get_tensor("a").base]
     classes = [type(each) for each in objects]
     for module in (_core, _weights):

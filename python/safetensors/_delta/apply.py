@@ -20,6 +20,7 @@ from .chain import (
     Patches,
     check_options,
     check_whole,
+    label_of,
     open_chain,
     run,
 )
@@ -105,7 +106,7 @@ def _apply(
     for name, changes in work.items():
         if all(change.kind == "blocks" for change in changes):
             if name not in aliases:
-                writes += [(change.record, memory[name].data) for change in changes]
+                writes += [(change, memory[name].data) for change in changes]
             continue
         held = run(changes, _copy(memory.get(name)), False)
         made[name] = None if held is None else _made(tensors, name, held)
@@ -169,7 +170,7 @@ def _aliases(memory: Mapping[str, Held], work: Mapping[str, list[Change]]) -> se
 
 
 def _targets(changes: list[Change]) -> list[str | None]:
-    return [change.record.target for change in changes]
+    return [change.target for change in changes]
 
 
 def _check_replaceable(tensors: Mapping[str, Any], change: Change) -> None:
@@ -177,8 +178,8 @@ def _check_replaceable(tensors: Mapping[str, Any], change: Change) -> None:
     if isinstance(tensors, MutableMapping) and not hasattr(tensors, "_metadata"):
         return
     raise ValueError(
-        f"{change.label} is new, removed, or of another dtype or shape than before: such a patch "
-        "is applied to a plain dict, not to the state dict of a module"
+        f"{label_of(change)} is new, removed, or of another dtype or shape than before: such a "
+        "patch is applied to a plain dict, not to the state dict of a module"
     )
 
 
@@ -192,11 +193,11 @@ def _digest(tensors: Mapping[str, Any], name: str, algorithm: str) -> str | None
 def _check_whole(
     tensors: Mapping[str, Any], chain: Chain, work: Mapping[str, list[Change]]
 ) -> None:
-    digests = {name: changes[0].record.base for name, changes in work.items()}
+    digests = {name: changes[0].base for name, changes in work.items()}
     for name in tensors:
         if name not in digests:
             digests[name] = _digest(tensors, name, chain.algorithm)
-    ends = {name: changes[-1].record.target for name, changes in work.items()}
+    ends = {name: changes[-1].target for name, changes in work.items()}
     check_whole(chain, {name: each for name, each in digests.items() if each}, ends)
 
 

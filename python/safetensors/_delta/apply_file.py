@@ -141,7 +141,7 @@ class _Work:
             assert chain is not None
             changes = chain.changes(name)
             after[name] = spec_after(changes, files.specs.get(name))
-            self._ends[name] = changes[-1].record.target
+            self._ends[name] = changes[-1].target
         self.specs: list[dict[str, Spec]] = []
         """The tensors of each file of the output."""
         for _, _, names in files.files:
@@ -195,8 +195,8 @@ class _Work:
             held = Held(self.files.specs[name], self.files.read(name))
         self._order.add(changes[0], held, self._full)
         self._order.finish()
-        if changes[0].record.base is not None:
-            self._digests[name] = changes[0].record.base
+        if changes[0].base is not None:
+            self._digests[name] = changes[0].base
         made = run(changes, held, self._full)
         if made is not None:
             writer.write(name, made.data)

@@ -14,7 +14,7 @@ from .._saving.journal import File
 from .._saving.specs import Spec, nbytes_of, rows_of, spec_in
 from .._shards import find_shards
 from .._typing import Buffer, Sources
-from .chain import Chain, Held, Order, Patches, check_whole, open_chain, run
+from .chain import Chain, Held, Order, Patches, check_whole, label_of, open_chain, run
 from .patch import Change
 from .tensors import digest_of
 
@@ -72,18 +72,18 @@ def _edits(
     if verify == "whole":
         digests: dict[str, str] = {}
         for name in by_tensor:
-            found = work[name][0].record.base if name in work else digest(name)
+            found = work[name][0].base if name in work else digest(name)
             assert found is not None
             digests[name] = found
-        check_whole(chain, digests, {name: each[-1].record.target for name, each in work.items()})
+        check_whole(chain, digests, {name: each[-1].target for name, each in work.items()})
 
 
 def _check_blocks(changes: list[Change]) -> None:
     for change in changes:
         if change.kind != "blocks":
             raise ValueError(
-                f"{change.label} is new, removed, or of another dtype or shape than before: that "
-                "needs a new file"
+                f"{label_of(change)} is new, removed, or of another dtype or shape than before: "
+                "that needs a new file"
             )
 
 

@@ -12,8 +12,8 @@ from .._shards import sources_of
 from .._text import clipped
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
-from .patch import Change, Patch, error_of, is_sub_byte, named, open_patch
-from .tensors import digest_of, whole_digest
+from .patch import Change, Patch, error_of, open_patch
+from .tensors import whole_digest
 
 Patches = Patch | Source | Sequence[Patch | Source]
 BASE, APPLIED = "base", "applied"
@@ -54,12 +54,11 @@ class Chain:
         """Returns what the patches do to a tensor; at least one change. Raises PatchError."""
         changes = [patch._change(name) for patch in self._of[name]]
         for before, after in pairwise(changes):
-            if before.record.target != after.record.base:
+            if before.target != after.base:
                 raise _error(
                     PatchError,
                     after,
-                    f"its base is {after.record.base}, but {before.patch.path} leaves "
-                    f"{before.record.target}",
+                    f"its base is {after.base}, but {before.path} leaves {before.target}",
                 )
         return changes
 
@@ -86,11 +85,11 @@ class Chain:
     def _states_with(self, name: str, digest: str | None) -> set[int]:
         """Returns after how many patches a tensor has a digest."""
         by_patch = dict(zip(self._of[name], self.changes(name), strict=True))
-        current = next(iter(by_patch.values())).record.base
+        current = next(iter(by_patch.values())).base
         states = {0} if current == digest else set()
         for number, patch in enumerate(self.patches, 1):
             if patch in by_patch:
-                current = by_patch[patch].record.target
+                current = by_patch[patch].target
             if current == digest:
                 states.add(number)
         return states
@@ -142,10 +141,8 @@ class Order:
     def finish(self) -> None:
         """Raises AlreadyAppliedError if all tensors are the target's."""
         if self._first is not None and self._state == APPLIED:
-            patch = self._first.patch
-            raise error_of(
-                AlreadyAppliedError, f"{patch.path}: the model has this patch already", patch.path
-            )
+            path = self._first.path
+            raise error_of(AlreadyAppliedError, f"{path}: the model has this patch already", path)
 
 
 def run(changes: Sequence[Change], held: Held | None, full: bool) -> Held | None:
@@ -154,18 +151,13 @@ def run(changes: Sequence[Change], held: Held | None, full: bool) -> Held | None
         if change.kind == "removed":
             held = None
         elif change.kind == "whole":
-            held = Held(Spec(change.dtype, change.shape), bytearray(change.values))
+            assert change.dtype is not None
+            held = Held(Spec(change.dtype, change.shape), change.values())
         else:
             assert held is not None
-            with named(change.patch.path, change.name):
-                change.record.apply(held.data)
-    last = changes[-1]
+            change.apply(held.data)
     if full and held is not None:
-        found = digest_of(*held, last.patch.algorithm)
-        if found != last.record.target:
-            raise _error(
-                PatchError, last, f"it gives {found} instead of the target {last.record.target}"
-            )
+        changes[-1].check_target(*held.spec, held.data)
     return held
 
 
@@ -175,6 +167,7 @@ def spec_after(changes: Sequence[Change], spec: Spec | None) -> Spec | None:
         if change.kind == "removed":
             spec = None
         elif change.kind == "whole":
+            assert change.dtype is not None
             spec = Spec(change.dtype, change.shape)
     return spec
 
@@ -218,54 +211,15 @@ def _named(digest: str, label: str | None) -> str:
 
 def _state_of(change: Change, held: Held | None, full: bool) -> str:
     """Returns BASE or APPLIED. Raises WrongBaseError if a tensor is neither."""
-    record = change.record
     if held is None:
-        if not record.has_base:
-            return BASE
-        if change.kind == "removed":
-            return APPLIED
-        raise _error(WrongBaseError, change, "the model has no such tensor")
-    is_blocks = change.kind == "blocks"
-    if is_blocks:
-        _check_spec(change, held.spec)
-        if not full:
-            try:
-                return _check(change, held)
-            except WrongBaseError:
-                if digest_of(*held, change.patch.algorithm) == record.target:
-                    return APPLIED
-                raise
-    found = digest_of(*held, change.patch.algorithm)
-    if found == record.base:
-        return BASE
-    if found == record.target:
-        return APPLIED
-    if is_blocks:
-        _check(change, held)  # names the block if it is one that changes
-        text = "it differs from the base where the patch changes nothing: "
-    elif not record.has_base:
-        raise _error(WrongBaseError, change, "the base has no such tensor, but the model has")
-    else:
-        text = "it is not that of the base: "
-    raise _error(WrongBaseError, change, f"{text}{record.base} expected, {found} found")
+        return change.check_absent()
+    return change.check(*held.spec, held.data, full)
 
 
-def _check(change: Change, held: Held) -> str:
-    with named(change.patch.path, change.name):
-        return str(change.record.check(held.data))
-
-
-def _check_spec(change: Change, spec: Spec) -> None:
-    is_same = is_sub_byte(spec.dtype) if change.is_sub_byte else spec.dtype == change.dtype
-    if not is_same or tuple(spec.shape) != change.shape:
-        dtype = "a type below a byte" if change.is_sub_byte else change.dtype
-        raise _error(
-            WrongBaseError,
-            change,
-            f"the patch is for {dtype} {list(change.shape)}, but the model's is "
-            f"{spec.dtype} {list(spec.shape)}",
-        )
+def label_of(change: Change) -> str:
+    """Returns what errors about a change begin with."""
+    return f"{change.path}: tensor `{clipped(change.name)}`"
 
 
 def _error(kind: type[PatchError], change: Change, text: str) -> PatchError:
-    return error_of(kind, f"{change.label}: {text}", change.patch.path, change.name)
+    return error_of(kind, f"{label_of(change)}: {text}", change.path, change.name)

@@ -19,9 +19,6 @@ from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.writer import safe_create
 from .._typing import Buffer, Path, Progress, ProgressOption
 from .patch import (
-    FORMAT,
-    MAX_LABEL_NBYTES,
-    VERSION,
     InMemory,
     Patch,
     is_sub_byte,
@@ -31,6 +28,9 @@ from .patch import (
 from .tensors import Model, Tensors, digest_of, open_model, whole_digest
 
 Labels = tuple[str | None, str | None]
+FORMAT = "safetensors-patch"
+VERSION = "1"
+MAX_LABEL_NBYTES = 256
 _COPY_NBYTES = 4 << 20
 _VALUES = ("auto", "set")
 _BASE, _TARGET = 32, 64  # the digests in a record

@@ -91,7 +91,7 @@ class _Kept:
         for name in patch.names:
             change = patch._change(name)
             if change.kind == "blocks":
-                writes.append((change.record, self._held[name].data))
+                writes.append((change, self._held[name].data))
                 continue
             after.pop(name, None)
             held = run([change], None, False)
