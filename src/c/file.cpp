@@ -163,12 +163,6 @@ void safetensors_file::read(std::span<const safetensors::ModelRead> reads,
   from.read(all, interrupt);
 }
 
-void safetensors::c::check_index(std::size_t index, std::size_t count) {
-  if (index < count) return;
-  fail(ErrorCode::kIndexOutOfBounds, "index " + std::to_string(index) +
-                                         " is out of range: the count is " + std::to_string(count));
-}
-
 Dtype safetensors::c::dtype_of(std::int32_t number) {
   if (safetensors_dtype_name(number) == nullptr) {
     fail(ErrorCode::kUnsupportedDtype, "no dtype has number " + std::to_string(number));
