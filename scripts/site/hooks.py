@@ -72,7 +72,8 @@ def on_files(files: Files, config: Any) -> Files:
         "api/cpp-weights.md",
         headers.page("C++ headers of the weight layer", weights),
     )
-    add(files, config, "api/c.md", headers.page("C header", [INCLUDE / "safetensors.h"]))
+    c = [INCLUDE / "safetensors.h", INCLUDE_WEIGHTS.with_name("weights.h")]
+    add(files, config, "api/c.md", headers.page("C headers", c))
     return files
 
 

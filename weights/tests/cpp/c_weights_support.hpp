@@ -39,6 +39,18 @@ inline Weights open_weights(std::string_view name,
   return Weights(weights);
 }
 
+inline std::int32_t open_weights_code(std::string_view name,
+                                      const safetensors_weights_options& options,
+                                      safetensors_error* error = nullptr) {
+  const std::string path = model_path(name);
+  safetensors_weights* weights = nullptr;
+  const std::int32_t code =
+      safetensors_weights_open(path.data(), path.size(), &options, &weights, error);
+  CHECK((weights != nullptr) == (code == 0));
+  safetensors_weights_close(weights);
+  return code;
+}
+
 inline safetensors_weight weight(const Weights& weights, std::string_view name) {
   safetensors_weight found{};
   REQUIRE(safetensors_weights_find(weights.get(), name.data(), name.size(), &found, nullptr) == 0);

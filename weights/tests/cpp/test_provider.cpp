@@ -196,6 +196,7 @@ TEST_CASE("a weight is found by its name in the file") {
     const auto model = WeightProvider::open(data(name));
     for (const WeightInfo& info : model.tensors()) {
       CHECK(&model.info_of_source(info.source) == &info);
+      if (info.source == info.name) continue;
       CHECK(code_of([&] { (void)model.info(info.source); }) == Errc::unknown_tensor);
     }
     CHECK(code_of([&] { (void)model.info_of_source("nope"); }) == Errc::unknown_tensor);
