@@ -23,9 +23,9 @@ KEPT = {
     "weights/include/safetensors/weights.h": "weights/tests/cpp/c_weights_abi.cpp",
 }
 HEAD = """\
-// Written by scripts/c_abi.py from {header}: do not edit. What programs
-// were compiled with must stay as it was, until SAFETENSORS_ABI_VERSION rises.
 // clang-format off
+// Written by scripts/c_abi.py from {header}: do not edit. What programs were
+// compiled with must stay as it was, until SAFETENSORS_ABI_VERSION rises.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>

@@ -1,6 +1,6 @@
-// Written by scripts/c_abi.py from weights/include/safetensors/weights.h: do not edit. What programs
-// were compiled with must stay as it was, until SAFETENSORS_ABI_VERSION rises.
 // clang-format off
+// Written by scripts/c_abi.py from weights/include/safetensors/weights.h: do not edit. What programs were
+// compiled with must stay as it was, until SAFETENSORS_ABI_VERSION rises.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
