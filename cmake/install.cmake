@@ -21,6 +21,9 @@ function(install_library target name)
 endfunction()
 
 install_library(safetensors safetensors-${SAFETENSORS_KIND})
+if(SAFETENSORS_BUILD_C)
+  install_library(safetensors_c safetensors-c)
+endif()
 install(DIRECTORY include/safetensors TYPE INCLUDE COMPONENT development PATTERN detail EXCLUDE)
 
 # For a C program the C++ run-time library is a library like others.
@@ -69,3 +72,6 @@ function(install_pkgconfig name)
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 endfunction()
 install_pkgconfig(safetensors)
+if(SAFETENSORS_BUILD_C)
+  install_pkgconfig(safetensors-c)
+endif()

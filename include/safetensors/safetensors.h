@@ -118,7 +118,8 @@ SAFETENSORS_API const char* safetensors_code_name(int32_t code);
 typedef struct safetensors_error {
   int32_t code;     /* what the function returned */
   int32_t os_error; /* errno if the operating system reported the error, else 0 */
-  int32_t detail;   /* SAFETENSORS_STOPPED: what the callback returned; else 0 */
+  int32_t detail;   /* SAFETENSORS_STOPPED: what the callback returned; else 0, or what another
+                       header says of its functions */
   uint16_t path;    /* text + path is the file at fault: NUL-terminated, empty if there is none */
   uint16_t subject; /* text + subject is the tensor or key at fault: likewise */
   char text[1008];  /* one line that names the file or tensor at fault; NUL-terminated UTF-8,

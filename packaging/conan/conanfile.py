@@ -70,3 +70,8 @@ class SafetensorsCpp(ConanFile):
             weights.set_property("pkg_config_name", "safetensors-weights")
             weights.libs = ["safetensors_weights"]
             weights.requires = ["core"]
+        if self.options.shared:
+            c = self.cpp_info.components["c"]
+            c.set_property("cmake_target_name", "safetensors::c")
+            c.set_property("pkg_config_name", "safetensors-c")
+            c.libs = ["safetensors_c"]

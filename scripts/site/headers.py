@@ -15,8 +15,8 @@ HIDDEN = re.compile(
     r"// [^-]* -{9,}|}$"
 )
 FIELD = re.compile(
-    r"^(Codes|Lifetime|Requires|Results|Safe for untrusted input|Strings|Thread safety|Throws|"
-    r"Untrusted input):",
+    r"^(Codes|Faults|Lifetime|Names|Requires|Results|Safe for untrusted input|Strings|"
+    r"Thread safety|Throws|Untrusted input):",
     re.MULTILINE,
 )
 

@@ -125,7 +125,10 @@ def reference() -> dict[str, str]:
         "api/types.md": types_page(),
         "api/cpp.md": LESS_FOUND + headers.page("C++ headers", cpp),
         "api/cpp-weights.md": LESS_FOUND + headers.page("C++ headers of the weight layer", weights),
-        "api/c.md": LESS_FOUND + headers.page("C header", [INCLUDE / "safetensors.h"]),
+        "api/c.md": LESS_FOUND
+        + headers.page(
+            "C headers", [INCLUDE / "safetensors.h", INCLUDE_WEIGHTS.with_name("weights.h")]
+        ),
     }
 
 

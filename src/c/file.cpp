@@ -81,6 +81,19 @@ const TensorInfo* find_entry(const Header& header, const safetensors_tensor& ten
   return &*at;
 }
 
+/// The same for a tensor that a caller passes back. Throws: what bytes_of throws.
+const TensorInfo* find_entry_of(const safetensors_file& file, const safetensors_tensor* tensor) {
+  check_tensor(tensor);
+  if (tensor->begin == safetensors::c::kScattered) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "the bytes of this part are not contiguous: safetensors_read takes the tensor and indices");
+  }
+  // A sum that wraps is less than begin, which check_range refuses.
+  file.check_range(tensor->file, tensor->begin, tensor->begin + tensor->nbytes);
+  return find_entry(file.header(tensor->file), *tensor);
+}
+
 }  // namespace
 
 safetensors_file::safetensors_file(SafeOpen open)
@@ -158,6 +171,16 @@ std::span<const std::byte> safetensors_file::in_memory(std::uint32_t number, std
 
 void safetensors_file::read(std::span<const safetensors::ModelRead> reads,
                             const safetensors::Interrupt& interrupt) const {
+  if (reads.size() == 1) {  // often a row: without the lists that many need
+    const safetensors::ModelRead& only = reads.front();
+    const SafeOpen& from = file(static_cast<std::uint32_t>(only.tensor.file));
+    if (only.runs.empty()) {
+      from.read(*only.tensor.info, only.to, interrupt);
+    } else {
+      from.read(*only.tensor.info, only.runs, only.to, interrupt);
+    }
+    return;
+  }
   if (model_) {
     model_->read(reads, interrupt);
     return;
@@ -171,12 +194,6 @@ void safetensors_file::read(std::span<const safetensors::ModelRead> reads,
   from.read(all, interrupt);
 }
 
-void safetensors::c::check_index(std::size_t index, std::size_t count) {
-  if (index < count) return;
-  fail(ErrorCode::kIndexOutOfBounds, "index " + std::to_string(index) +
-                                         " is out of range: the count is " + std::to_string(count));
-}
-
 Dtype safetensors::c::dtype_of(std::int32_t number) {
   if (safetensors_dtype_name(number) == nullptr) {
     fail(ErrorCode::kUnsupportedDtype, "no dtype has number " + std::to_string(number));
@@ -186,22 +203,13 @@ Dtype safetensors::c::dtype_of(std::int32_t number) {
 
 TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
                                     const safetensors_tensor* tensor) {
-  check_tensor(tensor);
-  if (tensor->begin == safetensors::c::kScattered) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "the bytes of this part are not contiguous: safetensors_read takes the tensor and indices");
-  }
-  // A sum that wraps is less than begin, which check_range refuses.
+  const TensorInfo* entry = find_entry_of(file, tensor);
   const std::uint64_t end = tensor->begin + tensor->nbytes;
-  file.check_range(tensor->file, tensor->begin, end);
-  const Header& header = file.header(tensor->file);
   TensorInfo info{.name = {}, .shape = {}, .begin = tensor->begin, .end = end};
-  const std::span<const TensorInfo> all = header.tensors();
-  const TensorInfo* entry = find_entry(header, *tensor);
   if (entry == nullptr && tensor->nbytes != 0) {
     entry = &*std::ranges::partition_point(
-        all, [&](const TensorInfo& each) { return each.end <= tensor->begin; });
+        file.header(tensor->file).tensors(),
+        [&](const TensorInfo& each) { return each.end <= tensor->begin; });
   }
   if (entry != nullptr) {
     info.name = entry->name;
@@ -212,11 +220,10 @@ TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
 
 const TensorInfo& safetensors::c::entry_of(const safetensors_file& file,
                                            const safetensors_tensor* tensor) {
-  const TensorInfo bytes = bytes_of(file, tensor);
-  if (const TensorInfo* const entry = find_entry(file.header(tensor->file), *tensor)) return *entry;
+  if (const TensorInfo* const entry = find_entry_of(file, tensor)) return *entry;
   fail(ErrorCode::kInvalidTensorInfo,
        "a whole tensor is required, as safetensors_find returns it: this is a part of tensor `" +
-           std::string(bytes.name) + "`, or was changed");
+           std::string(bytes_of(file, tensor).name) + "`, or was changed");
 }
 
 TensorInfo safetensors::c::info_of(const safetensors_tensor* tensor) {

@@ -84,9 +84,6 @@ namespace safetensors::c {
 /// `begin` of a part whose bytes are not contiguous in the file.
 inline constexpr std::uint64_t kScattered = UINT64_MAX;
 
-/// Throws: Error kIndexOutOfBounds unless index < count.
-void check_index(std::size_t index, std::size_t count);
-
 /// Returns the dtype with this number. Throws: Error kUnsupportedDtype.
 [[nodiscard]] Dtype dtype_of(std::int32_t number);
 

@@ -66,6 +66,13 @@ void check_pointer(const T* pointer, std::uint64_t count, const char* what) {
   }
 }
 
+/// Throws: Error kIndexOutOfBounds unless index < count.
+inline void check_index(std::size_t index, std::size_t count) {
+  if (index < count) return;
+  fail(ErrorCode::kIndexOutOfBounds, "index " + std::to_string(index) +
+                                         " is out of range: the count is " + std::to_string(count));
+}
+
 /// Returns a text argument. Does not read from `text` if `size` is 0: the pointer of an empty
 /// string of another language need not point to memory.
 /// Throws: Error kInvalidArgument (NULL, or a size that no string has).

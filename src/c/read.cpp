@@ -109,6 +109,11 @@ struct Piece {
       part.begin += runs.first;
       part.end = part.begin + nbytes;
       const safetensors::TensorView view = file->get_tensor(part);
+      if (file->mapping()) {  // reading the last byte fails if the file has been truncated below it
+        std::byte last{};
+        file->read(part, {.first = nbytes - 1, .run_nbytes = 1, .loops = {}, .to_first = 0},
+                   {&last, 1});
+      }
       convert(view.bytes(), dense);
       return;
     }
@@ -146,11 +151,8 @@ class Reads {
  public:
   Reads(const safetensors_file& file, std::span<const safetensors_request> requests)
       : file_(file), is_only_(requests.size() == 1) {
-    // What is added keeps its address.
     reads_.reserve(requests.size());
-    parts_.reserve(requests.size());
-    runs_.reserve(requests.size());
-    for (const safetensors_request& each : requests) add(each);
+    for (const safetensors_request& each : requests) add(each, requests.size());
   }
 
   void run(const Watch& watch) {
@@ -160,21 +162,30 @@ class Reads {
     } else if (!reads_.empty()) {
       file_.read(reads_, interrupt);
     }
-    convert(watch, interrupt);
+    if (!pieces_.empty()) convert(watch, interrupt);
     watch.show(total(), total());
   }
 
  private:
   [[nodiscard]] std::uint64_t total() const noexcept { return stored_nbytes_ + piece_nbytes_; }
 
-  void add(const safetensors_request& request) {
+  // Lists of at most `count`, in which what is added keeps its address.
+  const TensorInfo& keep(const TensorInfo& part, std::size_t count) {
+    if (parts_.empty()) parts_.reserve(count);
+    return parts_.emplace_back(part);
+  }
+  std::vector<ByteRuns>& runs_of_next(std::size_t count) {
+    if (runs_.empty()) runs_.reserve(count);
+    return runs_.emplace_back();
+  }
+
+  void add(const safetensors_request& request, std::size_t count) {
     safetensors::c::check_reserved(request.reserved);
     check_pointer(request.to, request.room, "to");
     const bool is_whole = request.index_count == 0;
     // Of a part that is contiguous, too.
-    const TensorInfo& info =
-        is_whole ? parts_.emplace_back(safetensors::c::bytes_of(file_, request.tensor))
-                 : safetensors::c::entry_of(file_, request.tensor);
+    const TensorInfo& info = is_whole ? keep(safetensors::c::bytes_of(file_, request.tensor), count)
+                                      : safetensors::c::entry_of(file_, request.tensor);
     const std::uint32_t number = request.tensor->file;
     const SafeOpen& from = file_.file(number);
     if (is_whole) {
@@ -186,9 +197,11 @@ class Reads {
       TensorInfo part = info;
       part.begin += taken.runs.front().first;
       part.end = part.begin + taken.runs.front().run_nbytes;
-      add(request, from, parts_.emplace_back(part), {});
+      add(request, from, keep(part, count), {});
     } else {
-      add(request, from, info, runs_.emplace_back(std::move(taken.runs)));
+      std::vector<ByteRuns>& runs = is_only_ ? only_ : runs_of_next(count);
+      runs = std::move(taken.runs);
+      add(request, from, info, runs);
     }
   }
 
@@ -268,10 +281,11 @@ class Reads {
 
   const safetensors_file& file_;
   bool is_only_;  // a bulk read asks how many threads are best, which takes longer than a row
-  std::vector<TensorInfo> parts_;  // contiguous
-  std::vector<std::vector<ByteRuns>> runs_;
-  std::vector<ModelRead> reads_;  // what is not converted
-  std::vector<Piece> pieces_;     // what is
+  std::vector<TensorInfo> parts_;            // contiguous
+  std::vector<ByteRuns> only_;               // of an only request
+  std::vector<std::vector<ByteRuns>> runs_;  // of several
+  std::vector<ModelRead> reads_;             // what is not converted
+  std::vector<Piece> pieces_;                // what is
   std::uint64_t stored_nbytes_ = 0;
   std::uint64_t piece_nbytes_ = 0;
   bool is_request_ = false;

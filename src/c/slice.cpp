@@ -2,6 +2,7 @@
 #include "c/slice.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -88,8 +89,17 @@ Taken safetensors::c::take(const safetensors_file& file, std::uint32_t number,
       RegionPart part = safetensors::select_part(info, entries_of(all));
       return {std::move(part.region.shape), std::move(part.runs)};
     }
-    Part part = safetensors::select_part(info, expression_of(all));
-    return {std::move(part.selection.shape), {std::move(part.runs)}};
+    std::array<Index, 4> few{};  // most expressions need no memory of the heap
+    Part part;
+    if (all.size() <= few.size()) {
+      std::ranges::transform(all, few.begin(), index_of);
+      part = safetensors::select_part(info, std::span(few).first(all.size()));
+    } else {
+      part = safetensors::select_part(info, expression_of(all));
+    }
+    Taken taken{std::move(part.selection.shape), {}};
+    taken.runs.push_back(std::move(part.runs));  // a list in braces would copy
+    return taken;
   } catch (const Error& error) {
     const std::string* const path = file.path(number);
     if (path == nullptr) throw;

@@ -49,6 +49,7 @@ sources() {
   blocks cpp "$root/docs/cpp.md" >"$1/docs.cpp"
   blocks c "$root/docs/cpp.md" >"$1/docs.c"
   blocks cpp "$root/docs/weights.md" >"$1/weights_docs.cpp"
+  blocks c "$root/docs/weights.md" >"$1/docs_weights.c"
 }
 
 # project NAME OPTION...: configures, builds and runs the programs in $work/NAME.
@@ -222,12 +223,21 @@ cp -r "$root/examples" "$work/examples"
 project examples -DCMAKE_PREFIX_PATH="$work/shared"
 by_pkg_config shared
 rust
+# The library of the C interface: a project in C alone, and pkg-config.
+sources "$work/c-library" "$here/c_library"
+project c-library -DCMAKE_PREFIX_PATH="$work/shared"
+linked_with "$work/build-c-library/consumer_c_weights" shared
+if ldd "$work/build-c-library/consumer_c" | grep -q 'libsafetensors\.so'; then fail "consumer_c needs the C++ library"; fi
+# shellcheck disable=SC2046  # a list of flags
+quietly ${CC:-cc} -std=c99 $warnings "$here/main.c" $(pkg-config --cflags --libs safetensors-c) -o "$work/pc-c-library"
+quietly env LD_LIBRARY_PATH="$libdir" "$work/pc-c-library" "$work/pc.safetensors"
+echo "consumer: pkg-config, the library of the C interface: C works"
 conformance
 exports "$(find "$work/shared" -name "libsafetensors.so.$version")" declared
 exports "$(find "$work/shared" -name "libsafetensors_weights.so.$version")"
 # The runtime component is what a program needs to run, and no more.
 quietly cmake --install "$work/build" --prefix "$work/runtime" --component runtime
-[ "$(find "$work/runtime" -type f | wc -l)" = 2 ] || fail "the runtime component: two libraries"
+[ "$(find "$work/runtime" -type f | wc -l)" = 3 ] || fail "the runtime component: three libraries"
 
 # Both in one prefix: the component asked for, else BUILD_SHARED_LIBS, decides.
 quietly cmake --install "$build" --prefix "$work/both"
@@ -254,6 +264,7 @@ for wrong in 0.1.0 0.2.99 0.3 1.0; do
   refused "version $wrong" "version: $version" ask -DCONSUMER_VERSION=$wrong
 done
 refused "component shared" "no component shared" ask -DCONSUMER_COMPONENTS=shared
+refused "component c" "no component c" ask -DCONSUMER_COMPONENTS=c
 refused "component nonsense" "no component nonsense" ask -DCONSUMER_COMPONENTS=nonsense
 quietly ask -DCONSUMER_COMPONENTS="static;weights"
 

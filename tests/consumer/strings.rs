@@ -13,6 +13,7 @@ struct Tensor {
     nbytes: u64,
     begin: u64,
     dtype: i32,
+    file: u32,
 }
 
 #[repr(C)]
@@ -24,18 +25,23 @@ struct Item {
 }
 
 #[repr(C)]
-struct Error {
-    code: i32,
-    os_error: i32,
-    text: [c_char; 1016],
+struct SaveOptions {
+    size: usize,
+    metadata: *const Item,
+    metadata_count: usize,
+    watch: *const c_void,
+    flags: u32,
+    reserved: u32,
 }
+
+enum Error {}
 
 enum File {}
 
 extern "C" {
     fn safetensors_serialize(
-        tensors: *const Tensor, count: usize, metadata: *const Item, metadata_count: usize,
-        to: *mut c_void, room: usize, nbytes: *mut u64, error: *mut Error,
+        tensors: *const Tensor, count: usize, options: *const SaveOptions, to: *mut c_void,
+        room: usize, nbytes: *mut u64, error: *mut Error,
     ) -> i32;
     fn safetensors_open_memory(
         bytes: *const c_void, nbytes: usize, file: *mut *mut File, error: *mut Error,
@@ -44,7 +50,7 @@ extern "C" {
         file: *const File, name: *const c_char, size: usize, tensor: *mut Tensor, error: *mut Error,
     ) -> i32;
     fn safetensors_metadata_value(
-        file: *const File, key: *const c_char, size: usize, value_size: *mut usize,
+        file: *const File, number: u32, key: *const c_char, size: usize, value_size: *mut usize,
     ) -> *const c_char;
     fn safetensors_close(file: *mut File);
 }
@@ -71,16 +77,25 @@ fn tensor(name: &str) -> Tensor {
         nbytes: 1,
         begin: 0,
         dtype: U8,
+        file: 0,
     }
 }
 
 fn serialize(tensors: &[Tensor], metadata: &[Item]) -> Vec<u8> {
     let mut bytes = vec![0u8; 1000];
     let mut nbytes = 0;
+    let options = SaveOptions {
+        size: std::mem::size_of::<SaveOptions>(),
+        metadata: metadata.as_ptr(),
+        metadata_count: metadata.len(),
+        watch: ptr::null(),
+        flags: 0,
+        reserved: 0,
+    };
     let code = unsafe {
         safetensors_serialize(
-            tensors.as_ptr(), tensors.len(), metadata.as_ptr(), metadata.len(),
-            bytes.as_mut_ptr() as _, bytes.len(), &mut nbytes, ptr::null_mut(),
+            tensors.as_ptr(), tensors.len(), &options, bytes.as_mut_ptr() as _, bytes.len(),
+            &mut nbytes, ptr::null_mut(),
         )
     };
     assert_eq!(code, 0, "serialize");
@@ -97,7 +112,7 @@ fn find(file: *const File, name: &str) -> i32 {
 fn value(file: *const File, key: &str) -> Option<String> {
     let mut size = 0;
     let found =
-        unsafe { safetensors_metadata_value(file, key.as_ptr() as _, key.len(), &mut size) };
+        unsafe { safetensors_metadata_value(file, 0, key.as_ptr() as _, key.len(), &mut size) };
     if found.is_null() {
         return None;
     }

@@ -11,8 +11,13 @@
 
 #include "c_support.hpp"
 #include "safetensors/cast.hpp"
+#include "safetensors/mapped_file.hpp"
 #include "safetensors/region.hpp"
 #include "safetensors/safe_open.hpp"
+
+#if defined(__linux__)
+#include "posix_support.hpp"
+#endif
 
 using safetensors::Dtype;
 using safetensors::Index;
@@ -203,6 +208,38 @@ TEST_CASE("C: every dtype that has numbers is converted to every float, in piece
     }
   }
 }
+
+#if defined(__linux__)
+TEST_CASE("C: a conversion of a mapped file that was truncated fails") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "a.safetensors";
+  const std::string whole =
+      test::saved(path, {test::tensor_of("a", safetensors::Dtype::kF16, {3000, 1000})});
+  const auto outcome = [&](std::uintmax_t size, const Indices& indices, std::size_t count) {
+    test::write_text(path, whole);
+    return test::in_child([&] {
+      const test::File file = test::open(path);
+      const safetensors_tensor tensor = test::find(file, "a");
+      std::vector<float> floats(count);
+      test::fs::resize_file(path, size);
+      return test::read(file.get(), tensor, floats.data(), count * sizeof(float), nullptr, indices,
+                        SAFETENSORS_F32);
+    });
+  };
+  test::write_text(path, whole);
+  const safetensors::SafeOpen opened(path);
+  test::fs::resize_file(path, 50'000);
+  if (!safetensors::is_truncated(opened.mapping()->bytes())) {
+    MESSAGE("skipped: this system cannot tell that a page is gone");
+    return;
+  }
+  CHECK(outcome(50'000, {}, 3'000'000) == SAFETENSORS_FILE_CHANGED);
+  CHECK(outcome(50'000, {range(2000, 2001)}, 1000) == SAFETENSORS_FILE_CHANGED);
+  CHECK(outcome(50'000, {range(0, 2)}, 2000) == SAFETENSORS_OK);  // they are there
+  CHECK(outcome(3'000'000, {}, 3'000'000) == SAFETENSORS_FILE_CHANGED);
+  CHECK(outcome(50'000, {kAll, one(0)}, 3000) == SAFETENSORS_FILE_CHANGED);  // read, then converted
+}
+#endif
 
 TEST_CASE("C: the size of a conversion is exact") {
   const std::vector<OwnTensor> tensors = {test::tensor_of("t", Dtype::kBF16, {4})};

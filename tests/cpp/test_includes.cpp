@@ -68,6 +68,8 @@ const std::vector<std::string> kBaseForWeights = {
     "base/checked.hpp",       "base/display_path.hpp", "base/json_document.hpp",
     "base/little_endian.hpp", "base/name_hash.hpp",    "base/name_suggestions.hpp",
     "base/per_process.hpp",   "base/text.hpp",         "base/utf8.hpp"};
+// Its C functions take arguments and fail as the core's.
+const std::vector<std::string> kCForWeights = {"c/guard.hpp", "c/options.hpp", "c/path.hpp"};
 const std::vector<std::string> kBindingsForWeights = {"error_classes.hpp", "fast_def.hpp",
                                                       "gil.hpp", "open_hook.hpp", "python.hpp"};
 
@@ -91,14 +93,21 @@ const std::vector<Room> kRoomsOfWeights = {
     {"tensors", {"common", "dequant", "model"}},
     {"schemes", {"common", "config", "dequant", "model", "names", "tensors"}},
     {"hf", {"common", "config", "dequant", "model", "names", "schemes", "tensors"}},
-    {"provider", {"common", "gguf", "hf", "model"}}};
+    {"provider", {"common", "gguf", "hf", "model"}},
+    {"c", {}}};
 
 bool room_allows(const Room& room, const Include& i) {
   if (!i.is_ours) return is_std(i.name) || (room.name == "dequant" && i.name == "immintrin.h");
   const std::string top = i.name.substr(0, i.name.find('/'));
   if (top == "base") return room.name != "dequant" && has(kBaseForWeights, i.name);
   // What is below the facade does not know it.
-  if (i.name == "safetensors/weights/provider.hpp") return room.name == "provider";
+  const bool is_above = room.name == "provider" || room.name == "c";
+  if (i.name == "safetensors/weights/provider.hpp") return is_above;
+  if (i.name == "safetensors/weights.h") return room.name == "c";
+  if (top == "c") {
+    const fs::path own = fs::path(SAFETENSORS_SOURCE_DIR) / "weights/src" / i.name;
+    return room.name == "c" && (has(kCForWeights, i.name) || fs::exists(own));
+  }
   return top == "safetensors" || top == room.name || has(room.others, top);
 }
 
@@ -191,7 +200,8 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = [] {
     std::vector<Rule> rules = rules_of_core();
     rules.push_back({"weights/include/", [](const Include& i) {
-                       return i.is_ours ? begins(i.name, {"safetensors/"}) : is_std(i.name);
+                       return i.is_ours ? begins(i.name, {"safetensors/"})
+                                        : is_std(i.name) || is_c_std(i.name);
                      }});
     rules.push_back(
         {"weights/bindings/", [](const Include& i) {
@@ -250,7 +260,7 @@ TEST_CASE("the core knows nothing of the weight layer") {
         ++sources;
         for (const Include& include : includes_of(entry.path())) {
           CAPTURE(include.name);
-          CHECK_FALSE(begins(include.name, {"safetensors/weights/"}));
+          CHECK_FALSE(begins(include.name, {"safetensors/weights/", "safetensors/weights.h"}));
           CHECK_FALSE(fs::exists(root / "weights/src" / include.name));
           CHECK_FALSE(fs::exists(root / "weights/bindings" / include.name));
         }
@@ -279,6 +289,7 @@ TEST_CASE("the weight layer needs all that the rules let it include") {
   }
   std::vector<std::string> allowed = kBaseForWeights;
   allowed.insert(allowed.end(), kBindingsForWeights.begin(), kBindingsForWeights.end());
+  allowed.insert(allowed.end(), kCForWeights.begin(), kCForWeights.end());
   for (const Room& room : kRoomsOfWeights) {
     for (const std::string& other : room.others) allowed.push_back(room.name + ">" + other);
   }
@@ -344,6 +355,9 @@ TEST_CASE("the check finds forbidden includes") {
   CHECK_FALSE(allows("weights/src/gguf/", "io/parallel.hpp", true));
   CHECK_FALSE(allows("weights/src/gguf/", "base/per_thread.hpp", true));
   CHECK_FALSE(allows("weights/src/dequant/", "base/text.hpp", true));
+  CHECK(allows("weights/src/c/", "c/guard.hpp", true));
+  CHECK_FALSE(allows("weights/src/c/", "c/file.hpp", true));
+  CHECK_FALSE(allows("weights/src/gguf/", "c/guard.hpp", true));
   CHECK_FALSE(allows("weights/src/hf/", "safetensors/weights/provider.hpp", true));
   CHECK_FALSE(allows("weights/bindings/", "tensor_spec.hpp", true));
   CHECK(allows("src/base/rapidjson.hpp", "rapidjson/reader.h", false));

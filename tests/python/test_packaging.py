@@ -22,6 +22,7 @@ def find(name: str, pattern: str) -> list[str]:
 
 LIBRARY = find("include/safetensors/version.h", r'^#define SAFETENSORS_VERSION "(.+)"')[0]
 PYTHON = find("python/safetensors_cpp/__init__.py", r'^__version__ = "(.+)"')[0]
+ABI = find("include/safetensors/version.h", r"^#define SAFETENSORS_ABI_VERSION (\d+)")[0]
 SONAME = LIBRARY.rpartition(".")[0]
 
 
@@ -39,7 +40,11 @@ def test_versions_of_the_python_package() -> None:
 
 def test_names_of_debians_libraries_have_the_soname() -> None:
     packages = find("packaging/debian/control", r"^Package: (libsafetensors.*\d)$")
-    assert packages == [f"libsafetensors{SONAME}", f"libsafetensors-weights{SONAME}"]
+    assert packages == [
+        f"libsafetensors{SONAME}",
+        f"libsafetensors-weights{SONAME}",
+        f"libsafetensors-c{ABI}",
+    ]
     for package in packages:
         assert (ROOT / f"packaging/debian/{package}.install").is_file()
 

@@ -102,7 +102,7 @@ py::tuple describe(const WeightProvider& model, std::string_view name) {
   py::tuple shape(info.shape.size());
   for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = py::int_(info.shape[i]);
   return py::make_tuple(to_unicode(info.name), to_unicode(info.source), shape,
-                        to_str(text_of(info.storage)), info.code, to_str(info.type_name),
+                        to_str(weights::name(info.storage)), info.code, to_str(info.type_name),
                         to_tuple(info.quant), info.stored_bytes, info.scales_code, info.is_decoded,
                         text_or_none(info.scheme), params_of(info));
 }
@@ -229,8 +229,7 @@ void register_weights(py::module_& module) {
                    py::arg("scales"), py::arg("allow_f16_overflow"), py::arg("mmap"),
                    py::arg("strict_index"), py::arg("allow_gaps"), py::arg("cache_bytes"),
                    py::arg("quant"), py::arg("name"), py::arg("variant"))
-      .property("format",
-                [](const WeightProvider& model) { return to_str(text_of(model.format())); })
+      .property("format", [](const WeightProvider& model) { return to_str(name(model.format())); })
       .property("files", [](const WeightProvider& model) { return paths(model.files()); })
       .property("names", &names)
       .property("unmapped", [](const WeightProvider& model) { return texts(model.unmapped()); })
@@ -259,7 +258,7 @@ void register_weights(py::module_& module) {
       module, "detect_format",
       [](py::handle path) {
         const std::filesystem::path where = model_path_of(path);
-        return to_str(text_of(without_gil([&] { return WeightProvider::detect_format(where); })));
+        return to_str(name(without_gil([&] { return WeightProvider::detect_format(where); })));
       },
       py::arg("path"));
 }

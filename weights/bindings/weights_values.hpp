@@ -17,7 +17,5 @@ namespace safetensors::python {
 [[nodiscard]] py::object to_object(const weights::Json& value);
 /// Converts None, or a tuple (mode, bits, group_size). Throws ValueError for an unknown mode.
 [[nodiscard]] std::optional<weights::QuantParams> to_quant_params(py::handle object);
-[[nodiscard]] std::string_view text_of(weights::Format format) noexcept;
-[[nodiscard]] std::string_view text_of(weights::Storage storage) noexcept;
 
 }  // namespace safetensors::python

@@ -8,19 +8,11 @@
 namespace safetensors::weights {
 namespace {
 
-struct Mode {
-  std::string_view name;
-  QuantParams defaults;  // with this mode
-};
 // In the order of QuantMode. Defaults of MLX's quantize().
-constexpr Mode kModes[] = {
-    {"affine", {QuantMode::affine, 4, 64}},
-    {"mxfp4", {QuantMode::mxfp4, 4, 32}},
-    {"mxfp8", {QuantMode::mxfp8, 8, 32}},
-    {"nvfp4", {QuantMode::nvfp4, 4, 16}},
-};
-
-const Mode& of(QuantMode mode) noexcept { return kModes[static_cast<std::size_t>(mode)]; }
+constexpr QuantParams kDefaults[] = {{QuantMode::affine, 4, 64},
+                                     {QuantMode::mxfp4, 4, 32},
+                                     {QuantMode::mxfp8, 8, 32},
+                                     {QuantMode::nvfp4, 4, 16}};
 
 /// Returns the length of a row with these parameters. No overflow: candidates_of() checked it.
 std::uint64_t row_of(const QuantParams& params, std::uint64_t groups) noexcept {
@@ -51,14 +43,16 @@ std::string listed(std::span<const QuantParams> candidates) {
 
 }  // namespace
 
-QuantParams defaults_of(QuantMode mode) noexcept { return of(mode).defaults; }
-
-std::optional<QuantMode> parse_quant_mode(std::string_view name) noexcept {
-  const auto* found = std::ranges::find(kModes, name, &Mode::name);
-  return found == std::end(kModes) ? std::nullopt : std::optional(found->defaults.mode);
+QuantParams defaults_of(QuantMode mode) noexcept {
+  return kDefaults[static_cast<std::size_t>(mode)];
 }
 
-std::string_view name(QuantMode mode) noexcept { return of(mode).name; }
+std::optional<QuantMode> parse_quant_mode(std::string_view text) noexcept {
+  for (const QuantParams& each : kDefaults) {
+    if (name(each.mode) == text) return each.mode;
+  }
+  return std::nullopt;
+}
 
 std::string shown(const QuantParams& params) {
   return std::string(name(params.mode)) + ", " + std::to_string(params.bits) + " bits, groups of " +
@@ -76,8 +70,8 @@ std::vector<QuantParams> candidates_of(std::uint64_t words, std::uint64_t groups
     if (checked_multiply(groups, group)) found.push_back(params);
   };
   if (scales == Dtype::kU8) {
-    for (const Mode& mode : kModes) {
-      if (mode.defaults.mode != QuantMode::affine) add(mode.defaults);
+    for (const QuantParams& each : kDefaults) {
+      if (each.mode != QuantMode::affine) add(each);
     }
     return found;
   }

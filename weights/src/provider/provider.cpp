@@ -1,6 +1,7 @@
 #include "safetensors/weights/provider.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -35,6 +36,9 @@ WeightBuffer buffer_of(StoredBytes stored) {
 
 class WeightProvider::Impl {
  public:
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() { delete by_source_.load(); }
   Impl(const std::filesystem::path& path, const ModelOptions& options)
       : backend_(open_backend(path, options)),
         allocator_(options.allocator),
@@ -92,6 +96,16 @@ class WeightProvider::Impl {
     }
     fail(Errc::unknown_tensor, model().path, name,
          "there is no such tensor" + name_suggestions(name, names));
+  }
+
+  [[nodiscard]] const WeightInfo& at_source(std::string_view source) const {
+    const auto source_of = [&](std::uint32_t i) { return model().tensor(i).source; };
+    const std::vector<std::uint32_t>& sorted = by_source();
+    const auto found = std::ranges::lower_bound(sorted, source, {}, source_of);
+    if (found == sorted.end() || source_of(*found) != source) {
+      fail(Errc::unknown_tensor, model().path, source, "no tensor has this name in the file");
+    }
+    return model().tensor(*found);
   }
 
   [[nodiscard]] WeightBuffer stored(std::string_view name, const Interrupt& interrupt) const {
@@ -193,6 +207,18 @@ class WeightProvider::Impl {
   }
 
  private:
+  /// Returns the indexes of all tensors in the order of their names in the file. Few programs need
+  /// it, so the first call makes it, without a lock that a fork could copy.
+  [[nodiscard]] const std::vector<std::uint32_t>& by_source() const {
+    const std::vector<std::uint32_t>* found = by_source_.load(std::memory_order_acquire);
+    if (found != nullptr) return *found;
+    auto made = std::make_unique<std::vector<std::uint32_t>>(by_name_.size());
+    std::iota(made->begin(), made->end(), std::uint32_t{0});
+    std::ranges::stable_sort(*made, {}, [&](std::uint32_t i) { return model().tensor(i).source; });
+    if (by_source_.compare_exchange_strong(found, made.get())) return *made.release();
+    return *found;  // another thread was faster
+  }
+
   void check_fits(std::size_t first, std::size_t next) const {
     const WeightInfo& a = model().tensor(first);
     const WeightInfo& b = model().tensor(next);
@@ -224,6 +250,7 @@ class WeightProvider::Impl {
   std::unique_ptr<Backend> backend_;
   Allocator allocator_;
   std::vector<std::uint32_t> by_name_;  ///< indexes of tensors
+  mutable std::atomic<const std::vector<std::uint32_t>*> by_source_{nullptr};
   std::vector<std::string> unmapped_;
   std::string_view scheme_;  // a constant
   mutable BufferCache cache_;
@@ -280,6 +307,9 @@ bool WeightProvider::has_tensor(std::string_view name) const noexcept {
 }
 const WeightInfo& WeightProvider::info(std::string_view name) const {
   return impl_->model().tensor(impl_->at(name));
+}
+const WeightInfo& WeightProvider::info_of_source(std::string_view source) const {
+  return impl_->at_source(source);
 }
 std::vector<WeightPart> WeightProvider::parts(std::string_view name) const {
   return impl_->parts(impl_->at(name));

@@ -191,6 +191,19 @@ TEST_CASE("an interrupt stops the build, and nothing is cached") {
   CHECK(model.get_tensor("output.weight").nbytes() > 0);
 }
 
+TEST_CASE("a weight is found by its name in the file") {
+  for (const char* name : {"gguf/llama_q4_k_m.gguf", "mlx/llama_q4_g64_bf16"}) {
+    const auto model = WeightProvider::open(data(name));
+    for (const WeightInfo& info : model.tensors()) {
+      CHECK(&model.info_of_source(info.source) == &info);
+      if (info.source == info.name) continue;
+      CHECK(code_of([&] { (void)model.info(info.source); }) == Errc::unknown_tensor);
+    }
+    CHECK(code_of([&] { (void)model.info_of_source("nope"); }) == Errc::unknown_tensor);
+    CHECK(code_of([&] { (void)model.info_of_source(""); }) == Errc::unknown_tensor);
+  }
+}
+
 TEST_CASE("an unknown name is answered with similar names") {
   const auto model = WeightProvider::open(data("gguf/llama_q4_0.gguf"));
   try {

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "safetensors/export.hpp"
 #include "safetensors/weights/json.hpp"
 #include "safetensors/weights/types.hpp"
 
@@ -32,6 +34,10 @@ enum class LayerKind : std::uint8_t {
   other,      ///< anything else: see the name in the raw configuration
 };
 
+/// Each returns the spelling of an enumerator, such as "half"; an empty text for other values.
+[[nodiscard]] SAFETENSORS_API std::string_view name(RopeStyle style) noexcept;
+[[nodiscard]] SAFETENSORS_API std::string_view name(LayerKind kind) noexcept;
+
 /// How rotary position embedding is scaled to longer texts. Values are those of the file.
 struct RopeScaling {
   std::string type;  ///< for example "linear", "llama3", "yarn", "longrope"
@@ -54,7 +60,7 @@ struct RopeScaling {
 /// state is empty.
 ///
 /// Integers are in the range from 0 to 2^31 - 1. They come from the file: check them before they
-/// determine a size.
+/// determine a size. `for_each_field` of config_fields.hpp visits the fields.
 struct ModelConfig {
   std::optional<std::string> architecture;  ///< as "llama"
   std::optional<std::int64_t> dim;

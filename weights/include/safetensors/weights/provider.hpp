@@ -78,6 +78,11 @@ class SAFETENSORS_API WeightProvider {
   ///
   /// Throws: unknown_tensor, with a text that lists similar names.
   [[nodiscard]] const WeightInfo& info(std::string_view name) const;
+  /// Returns the description of the tensor with this name in the file, which of several parts is
+  /// that of the first; if several have it, the first in the order of tensors().
+  ///
+  /// Throws: unknown_tensor.
+  [[nodiscard]] const WeightInfo& info_of_source(std::string_view source) const;
   /// Returns the tensors of the file that make up a weight, in the order of the sections of
   /// get_tensor's buffer: several for packs and schemes, else one.
   ///

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "safetensors/export.hpp"
+
 namespace safetensors::weights {
 
 /// The formats that the weight layer reads.
@@ -22,6 +24,11 @@ enum class Storage : std::uint8_t {
 
 /// The modes of quantisation of MLX.
 enum class QuantMode : std::uint8_t { affine, mxfp4, mxfp8, nvfp4 };
+
+/// Each returns the spelling of an enumerator, such as "gguf"; an empty text for other values.
+[[nodiscard]] SAFETENSORS_API std::string_view name(Format format) noexcept;
+[[nodiscard]] SAFETENSORS_API std::string_view name(Storage storage) noexcept;
+[[nodiscard]] SAFETENSORS_API std::string_view name(QuantMode mode) noexcept;
 
 /// Parameters of an MLX pack.
 struct QuantParams {

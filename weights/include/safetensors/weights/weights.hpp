@@ -11,6 +11,7 @@
 
 #include "safetensors/weights/buffer.hpp"
 #include "safetensors/weights/config.hpp"
+#include "safetensors/weights/config_fields.hpp"
 #include "safetensors/weights/error.hpp"
 #include "safetensors/weights/json.hpp"
 #include "safetensors/weights/limits.hpp"
