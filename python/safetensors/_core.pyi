@@ -400,6 +400,9 @@ def _staging_state() -> tuple[int, int]: ...
 class _OwnTarget:
     """The name of a new file in a private folder: the writers take it in place of a path."""
 
+    @property
+    def name(self) -> str: ...
+
 @final
 class _Folder:
     """A folder, held open: the files whose names the package chose are reached by its descriptor.
@@ -438,8 +441,16 @@ class _Folder:
 
         With `only`, those of this file and its sums; else those of all `*.safetensors`.
         """
-    def sees_all_locks(self) -> bool:
-        """Returns whether locks are known to keep out the processes of all machines."""
+    def private_folders(
+        self, kind: str, parts: set[str]
+    ) -> tuple[list[tuple[str, _Folder]], list[tuple[str, str]]]:
+        """Returns what has the name of a private folder of a kind, sorted by name.
+
+        First those of this user, with what they are about: of a long name, a part. Then that and
+        the name of everything else, also of a folder with a file whose name is not in `parts`.
+        """
+    def is_used(self) -> bool:
+        """Returns whether a process may still have this private folder."""
     def make_private(self, name: str, kind: str) -> _Folder:
         """Makes a folder that no other user can enter, locked while it is open.
 
@@ -447,8 +458,6 @@ class _Folder:
         """
     def open_private(self, name: str, inode: int = 0) -> _Folder | None: ...
     def remove_private(self, folder: _Folder) -> None: ...
-    def remove_empty(self, folder: _Folder) -> bool:
-        """Removes a private folder if it is empty. Returns whether it is gone."""
     def target(self, name: str, like: tuple[_Folder, str] | None = None) -> _OwnTarget: ...
     def write(
         self,
@@ -464,6 +473,35 @@ class _Folder:
 
         Raises OSError with ESTALE if another user then put something else under the name.
         """
+
+_MAX_SHARDS: int
+_MAX_MODEL_NAME: int
+
+def _plan_shards(sizes: list[int], max_shard_nbytes: int) -> list[list[int]]: ...
+def _shard_file_names(name: str, count: int) -> list[str]: ...
+def _index_file_name(name: str) -> str: ...
+def _check_model_name(name: str, most: int) -> None: ...
+def _is_companion_name(file: str) -> bool: ...
+
+@final
+class _ModelWriter:
+    """The files of a model that is being saved. See ModelFiles."""
+
+    def __init__(self, folder: str, name: str, fsync: bool) -> None: ...
+    @property
+    def is_committed(self) -> bool: ...
+    @property
+    def parts(self) -> _Folder: ...
+    @property
+    def rights_of(self) -> tuple[_Folder, str] | None: ...
+    def temporary(self, number: int) -> _OwnTarget: ...
+    def add_companion(self, name: str, data: Buffer) -> None: ...
+    def commit(self, shards: list[list[str]], total_size: int, sums: bytes) -> list[str]: ...
+    def abort(self) -> None: ...
+
+def _recover_saves(folder: _Folder, file: str) -> tuple[list[str], list[str]]: ...
+def _refuse_unrecovered(folder: _Folder, file: str) -> None: ...
+def _old_names(folder: _Folder, name: str) -> list[str]: ...
 
 @final
 class _FileWriter:
@@ -521,7 +559,6 @@ def _leases_see_mappings(fd: int) -> bool: ...
 def _write_with_header(
     path: _Path | _OwnTarget, file: safe_open, header: Buffer, options: SaveArguments
 ) -> None: ...
-def _own_stem_in(name: str, kind: str) -> str | None: ...
 def _own_stem(name: str) -> str:
     """Returns what `.STEM.RANDOM.KIND` has of a name: all, or of a long one a part and a digest."""
 

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/dtype_text.hpp"
+#include "format/tensor_nbytes.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/header.hpp"
 
@@ -76,8 +77,9 @@ void append_metadata(std::string& json, const Metadata& metadata) {
   json += '}';
 }
 
-/// Checks a tensor and returns its size in bytes.
-std::uint64_t checked_nbytes(const TensorSpec& tensor) {
+}  // namespace
+
+std::uint64_t nbytes_of(const TensorSpec& tensor) {
   const auto named = [&] { return " `" + clipped(tensor.name) + "`"; };
   const auto context = [&] { return ErrorContext{.subject = std::string(tensor.name)}; };
   if (tensor.name == kMetadataKey) {
@@ -110,9 +112,11 @@ std::uint64_t checked_nbytes(const TensorSpec& tensor) {
   return *nbits / 8;
 }
 
+namespace {
+
 /// Checks a tensor and its bytes, and returns their number.
-std::uint64_t checked_nbytes(const TensorData& tensor) {
-  const std::uint64_t nbytes = checked_nbytes(TensorSpec{tensor.name, tensor.shape, tensor.dtype});
+std::uint64_t nbytes_of(const TensorData& tensor) {
+  const std::uint64_t nbytes = nbytes_of(TensorSpec{tensor.name, tensor.shape, tensor.dtype});
   const auto context = [&] { return ErrorContext{.subject = std::string(tensor.name)}; };
   if (nbytes != tensor.bytes.size()) {
     fail(ErrorCode::kInvalidTensorInfo,
@@ -205,7 +209,7 @@ LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadat
                         std::uint64_t data_begin) {
   LayoutPlan plan;
   plan.places.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) plan.places.push_back({0, checked_nbytes(tensor)});
+  for (const Tensor& tensor : tensors) plan.places.push_back({0, nbytes_of(tensor)});
   plan.order = file_order(tensors, plan.places, layout);
   check_names_differ(tensors, plan.order, layout);
 
@@ -245,7 +249,7 @@ LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadat
 }  // namespace
 
 TensorData detail::checked(TensorData tensor) {
-  (void)checked_nbytes(tensor);
+  (void)nbytes_of(tensor);
   return tensor;
 }
 

@@ -84,6 +84,16 @@ std::optional<DottedName> parse_dotted(std::string_view name) {
   return DottedName{name.substr(0, dot), name.substr(dot + 1)};
 }
 
+std::string five_digits(std::size_t number) {
+  std::string text = std::to_string(number);
+  if (text.size() < 5) text.insert(0, 5 - text.size(), '0');
+  return text;
+}
+
+std::string numbered_end(std::size_t number, std::size_t total) {
+  return "-" + five_digits(number) + "-of-" + five_digits(total) + std::string(kModelFileSuffix);
+}
+
 ModelFileName parse_model_file_name(std::string_view file) {
   using Kind = ModelFileName::Kind;
   if (const auto stem = without_end(file, kJsonSuffix)) return parse_index_name(*stem);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace safetensors {
@@ -32,5 +33,11 @@ struct DottedName {
 
 /// Parts a name at its last dot, if what follows has only letters, digits and "_".
 [[nodiscard]] std::optional<DottedName> parse_dotted(std::string_view name);
+
+/// Returns a number of at least five digits, with leading zeros.
+[[nodiscard]] std::string five_digits(std::size_t number);
+
+/// Returns what the name of a shard has after the model's name: -00001-of-00002.safetensors.
+[[nodiscard]] std::string numbered_end(std::size_t number, std::size_t total);
 
 }  // namespace safetensors

@@ -1,8 +1,16 @@
 // _Folder and _write_beside: the files whose names the package chose.
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
+#include "held_folder.hpp"
 #include "register.hpp"
+#include "safetensors/detail/private_folders.hpp"
 #include "save_target.hpp"
 #include "typed_path.hpp"
 
@@ -36,13 +44,6 @@ py::object own_stem(py::handle name) {
   return to_object(std::filesystem::path(detail::OwnName::stem_of(path_of(name, "name").native())));
 }
 
-py::object own_stem_in(py::handle name, py::handle kind) {
-  const std::filesystem::path path = path_of(name, "name");
-  const detail::OwnName::TextView stem =
-      detail::OwnName::stem_in(path.native(), text_of(kind, "kind"));
-  return stem.empty() ? py::object(py::none()) : to_object(std::filesystem::path(stem));
-}
-
 void remove_sums_of(py::handle path) {
   const std::filesystem::path file = path_of(path, "path");
   saving(file, [&] { remove_sums(file); });
@@ -62,10 +63,9 @@ void register_all_systems(py::module_& module) {
       module, "_own_stem", &own_stem, py::arg("name"),
       "_own_stem(name)\n--\n\n"
       "Returns what `.STEM.RANDOM.KIND` has of a name: all, or of a long one a part and a digest.");
-  define(module, "_own_stem_in", &own_stem_in, py::arg("name"), py::arg("kind"),
-         "_own_stem_in(name, kind)\n--\n\n"
-         "Returns STEM of a name `.STEM.RANDOM.KIND`; None for other names.");
-  Class<OwnTarget>(module, "_OwnTarget");
+  Class<OwnTarget>(module, "_OwnTarget").property("name", [](const OwnTarget& target) {
+    return to_object(std::filesystem::path(target.place.name.text()));
+  });
   define(module, "_write_beside", &write_beside, py::arg("path"), py::arg("data"),
          py::arg("like") = py::none(), py::arg("fsync") = false, py::arg("is_wanted") = py::none(),
          "_write_beside(path, data, like=None, fsync=False, is_wanted=None)\n--\n\n"
@@ -87,26 +87,7 @@ namespace {
 using detail::Folder;
 using detail::OwnName;
 using detail::OwnPlace;
-
-/// A folder; of a private one, its name in its parent.
-struct Held {
-  Folder folder;
-  std::string name;
-};
-
-/// Runs `work` without the GIL. Its errors are SafetensorError and, if they are from the system,
-/// OSError.
-template <typename Work>
-auto in_folder(const Held& held, const Work& work) {
-  try {
-    const GilRelease release;
-    return work();
-  } catch (const Error& error) {
-    // What is not followed is no error of the system.
-    if (error.code() == ErrorCode::kNotRegularFile && error.os_error() == 0) raise_plain(error);
-    raise_unsaved(error, error.path().empty() ? held.folder.path() : error.path());
-  }
-}
+using Held = HeldFolder;
 
 OwnName own_name_of(py::handle object, const char* argument = "name") {
   try {
@@ -187,11 +168,6 @@ void remove_private(const Held& held, const Held& folder) {
   in_folder(held, [&] { held.folder.remove_private(name, folder.folder); });
 }
 
-bool remove_empty(const Held& held, const Held& folder) {
-  const OwnName name(folder.name);
-  return in_folder(held, [&] { return held.folder.remove_empty(name); });
-}
-
 OwnTarget target(const Held& held, py::handle name, py::handle like) {
   return {{held.folder, own_name_of(name)}, optional_place_of(like)};
 }
@@ -210,6 +186,28 @@ void take_rights(const Held& held, py::handle name, py::handle like) {
   const OwnName own = own_name_of(name);
   const OwnPlace other = place_of(like);
   in_folder(held, [&] { held.folder.take_rights(own, other); });
+}
+
+/// Returns (stem, folder) of each private folder of this user, and (stem, name) of what else has
+/// such a name.
+py::tuple private_folders(const Held& held, std::string_view kind, const py::set& parts) {
+  std::set<std::string, std::less<>> names;
+  for (const py::handle part : parts) names.insert(file_name_of(part));
+  const detail::PrivateFolders found = in_folder(held, [&] {
+    return detail::private_folders(
+        held.folder, kind, [](const OwnName::Text&) { return true; },
+        [&](const OwnName::Text& file) { return names.contains(file); });
+  });
+  py::list left;
+  for (const detail::LeftFolder& each : found.left) {
+    left.append(
+        py::make_tuple(to_file_name(each.stem), Held{each.place.folder, each.place.name.text()}));
+  }
+  py::list foreign;
+  for (const detail::ForeignFolder& each : found.foreign) {
+    foreign.append(py::make_tuple(to_file_name(each.stem), to_file_name(each.name)));
+  }
+  return py::make_tuple(left, foreign);
 }
 
 void move(const Held& held, py::handle name, const Held& folder, py::handle to) {
@@ -243,11 +241,14 @@ void register_folder(py::module_& module) {
       .method("open", &open_file, py::arg("name"), py::arg("own") = true, py::arg("write") = true)
       .method("remove", &remove, py::arg("name"), py::arg("fd") = -1)
       .method("remove_stale", &remove_stale, py::arg("only") = py::none())
-      .method("sees_all_locks", [](const Held& held) { return held.folder.sees_all_locks(); })
+      .method("private_folders", &private_folders, py::arg("kind"), py::arg("parts"))
+      .method("is_used",
+              [](const Held& held) {
+                return in_folder(held, [&] { return detail::is_used(held.folder); });
+              })
       .method("make_private", &make_private, py::arg("name"), py::arg("kind"))
       .method("open_private", &open_private, py::arg("name"), py::arg("inode") = 0)
       .method("remove_private", &remove_private, py::arg("folder"))
-      .method("remove_empty", &remove_empty, py::arg("folder"))
       .method("target", &target, py::arg("name"), py::arg("like") = py::none())
       .method("write", &write_new, py::arg("name"), py::arg("data"), py::arg("like") = py::none(),
               py::arg("fsync") = false)

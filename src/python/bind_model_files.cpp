@@ -21,38 +21,23 @@ namespace {
 
 constexpr const char* kForms[] = {"file", "index", "shards", "ranks", "parts"};
 
-/// Converts the name of a file, which Python decodes as the system's. Not by a path: each name
-/// would take a microsecond.
-std::string name_of(py::handle name) {
-  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(name.ptr()));
-  if (!bytes) throw py::error_already_set();
-  return std::string(bytes);
-}
-
-py::object to_name(std::string_view name) {
-  auto object = py::reinterpret_steal<py::object>(
-      PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
-  if (!object) throw py::error_already_set();
-  return object;
-}
-
 std::vector<std::string> names_of(py::handle names) {
   std::vector<std::string> converted;
-  for (const py::handle name : names) converted.push_back(name_of(name));
+  for (const py::handle name : names) converted.push_back(file_name_of(name));
   return converted;
 }
 
 py::list to_names(const std::vector<std::string>& names) {
   py::list converted(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) converted[i] = to_name(names[i]);
+  for (std::size_t i = 0; i < names.size(); ++i) converted[i] = to_file_name(names[i]);
   return converted;
 }
 
 py::tuple to_tuple(const ModelFiles& model) {
   py::list remarks;
   for (const std::string& remark : model.remarks) remarks.append(to_str(remark));
-  return py::make_tuple(to_name(model.name), to_name(model.variant),
-                        kForms[static_cast<std::size_t>(model.form)], to_name(model.index),
+  return py::make_tuple(to_file_name(model.name), to_file_name(model.variant),
+                        kForms[static_cast<std::size_t>(model.form)], to_file_name(model.index),
                         to_names(model.files), remarks, to_names(model.others));
 }
 
@@ -60,11 +45,12 @@ py::tuple choose_files(py::handle folder, py::handle names, py::handle name, py:
                        const py::object& files_of_index, const py::object& exists) {
   const FolderQuestions questions{
       .files_of_index =
-          [&](const std::string& index) { return names_of(files_of_index(to_name(index))); },
-      .exists = [&](const std::string& file) { return exists(to_name(file)).cast<bool>(); }};
+          [&](const std::string& index) { return names_of(files_of_index(to_file_name(index))); },
+      .exists = [&](const std::string& file) { return exists(to_file_name(file)).cast<bool>(); }};
   try {
     return to_tuple(choose_model_files(
-        names_of(names), {.name = name_of(name), .variant = name_of(variant)}, questions));
+        names_of(names), {.name = file_name_of(name), .variant = file_name_of(variant)},
+        questions));
   } catch (const Error& error) {
     throw error.with_context({}, path_of(folder, "folder"));
   }
@@ -125,7 +111,7 @@ py::tuple parse_index(py::handle data, py::handle name) {
 /// Returns the model of a local folder, and what its index says or None.
 py::tuple find_in_folder(py::handle folder, py::handle name, py::handle variant, py::handle names) {
   const std::filesystem::path path = path_of(folder, "folder");
-  const ModelChoice choice{.name = name_of(name), .variant = name_of(variant)};
+  const ModelChoice choice{.name = file_name_of(name), .variant = file_name_of(variant)};
   std::optional<std::vector<std::string>> given;
   if (!names.is_none()) given = names_of(names);
   const FoundModel found = [&] {
@@ -205,7 +191,7 @@ py::object take_apart(py::handle file) {
 }
 
 py::list probes(py::handle name, py::handle variant) {
-  return to_names(model_probes({.name = name_of(name), .variant = name_of(variant)}));
+  return to_names(model_probes({.name = file_name_of(name), .variant = file_name_of(variant)}));
 }
 
 void register_folders(py::module_& module) {

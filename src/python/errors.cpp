@@ -46,6 +46,23 @@ py::str code_name(ErrorCode code) {
   return text;
 }
 
+void set_error(const Error& error);
+
+/// Returns the exception that an Error was made from, or one for the Error; empty if there is none.
+py::object cause_object(const Error& error) {
+  if (py::object cause = cause_of(error)) return cause;
+  try {
+    if (error.cause()) std::rethrow_exception(error.cause());
+  } catch (const Error& first) {
+    set_error(first);
+    return py::error_already_set().value();
+  } catch (const py::error_already_set& first) {
+    return first.value();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): an exception of C++
+  }
+  return {};
+}
+
 /// Makes a Python exception with the fields of the error. `os_error` and `filename`, if not 0 and
 /// not empty, are for an OSError.
 py::object exception_of(py::handle type, const Error& error, int os_error,
@@ -56,7 +73,7 @@ py::object exception_of(py::handle type, const Error& error, int os_error,
   raised.attr("subject") =
       error.subject().empty() ? py::object(py::none()) : to_str(error.subject());
   if (os_error != 0) add_os_error(raised, os_error, filename);
-  if (py::object cause = cause_of(error)) {
+  if (py::object cause = cause_object(error)) {
     PyException_SetCause(raised.ptr(), cause.release().ptr());
   }
   return raised;

@@ -34,6 +34,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_folder(m);
   register_save(m);
   register_staged_save(m);
+  register_model_writer(m);
   register_writer(m);
   register_rewrite(m);
 }

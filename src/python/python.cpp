@@ -142,6 +142,19 @@ std::filesystem::path local_path_of(py::handle object, const char* argument, con
                                         std::string(url.substr(0, url.find("://"))) + "://...");
 }
 
+std::string file_name_of(py::handle name) {
+  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(name.ptr()));
+  if (!bytes) throw py::error_already_set();
+  return std::string(bytes);
+}
+
+py::object to_file_name(std::string_view name) {
+  auto object = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
+  if (!object) throw py::error_already_set();
+  return object;
+}
+
 py::object to_object(const std::filesystem::path& path) {
 #if defined(_WIN32)
   const std::wstring& native = path.native();

@@ -80,6 +80,11 @@ class GcPause {
 /// Returns the path as a str, decoded as Python's own functions decode file names.
 [[nodiscard]] py::object to_object(const std::filesystem::path& path);
 
+/// Converts the name of a file, which Python decodes as the system's. Not by a path: each name
+/// would take a microsecond.
+[[nodiscard]] std::string file_name_of(py::handle name);
+[[nodiscard]] py::object to_file_name(std::string_view name);
+
 /// Converts a size. Raises TypeError or OverflowError that names `argument`.
 [[nodiscard]] std::uint64_t size_of(py::handle object, const char* argument);
 

@@ -14,19 +14,20 @@ void register_slice(py::module_& module);       // bind_slice.cpp
 void register_open(py::module_& module);        // bind_open.cpp
 void register_load(py::module_& module);        // bind_load.cpp
 void register_group(py::module_& module);       // bind_group.cpp
-void register_model_files(py::module_& module);  // bind_model_files.cpp
-void register_read(py::module_& module);         // bind_read.cpp
-void register_explain(py::module_& module);      // bind_explain.cpp
-void register_outline(py::module_& module);      // bind_outline.cpp
-void register_bytes(py::module_& module);        // bind_bytes.cpp
-void register_digest(py::module_& module);       // bind_digest.cpp
-void register_sums(py::module_& module);         // bind_sums.cpp
-void register_patch(py::module_& module);        // bind_patch.cpp
-void register_patch_file(py::module_& module);   // bind_patch_file.cpp
-void register_save(py::module_& module);         // bind_save.cpp
-void register_folder(py::module_& module);       // bind_folder.cpp
-void register_writer(py::module_& module);       // bind_writer.cpp
-void register_rewrite(py::module_& module);      // bind_rewrite.cpp
-void register_staged_save(py::module_& module);  // bind_staged_save.cpp
+void register_model_files(py::module_& module);   // bind_model_files.cpp
+void register_read(py::module_& module);          // bind_read.cpp
+void register_explain(py::module_& module);       // bind_explain.cpp
+void register_outline(py::module_& module);       // bind_outline.cpp
+void register_bytes(py::module_& module);         // bind_bytes.cpp
+void register_digest(py::module_& module);        // bind_digest.cpp
+void register_sums(py::module_& module);          // bind_sums.cpp
+void register_patch(py::module_& module);         // bind_patch.cpp
+void register_patch_file(py::module_& module);    // bind_patch_file.cpp
+void register_save(py::module_& module);          // bind_save.cpp
+void register_folder(py::module_& module);        // bind_folder.cpp
+void register_model_writer(py::module_& module);  // bind_model_writer.cpp
+void register_writer(py::module_& module);        // bind_writer.cpp
+void register_rewrite(py::module_& module);       // bind_rewrite.cpp
+void register_staged_save(py::module_& module);   // bind_staged_save.cpp
 
 }  // namespace safetensors::python

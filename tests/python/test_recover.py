@@ -13,8 +13,7 @@ import pytest
 import safetensors
 from safetensors import SafetensorError, recover
 from safetensors import numpy as stn
-from safetensors._saving.folder import Folder
-from support import cli, model_saves
+from support import cli, libc_calls, model_saves
 
 RANDOM = "0123456789abcdef"
 SAVE = f".model.{RANDOM}.save"
@@ -179,17 +178,16 @@ def test_an_empty_private_folder(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_a_save_whose_empty_folder_was_recovered(tmp_path, monkeypatch):
-    real, outcomes = Folder.make_private, []
+def test_a_save_whose_empty_folder_was_recovered(tmp_path):
+    outcomes = []
 
-    def make(self, stem, kind):
-        made = real(self, stem, kind)
-        if not outcomes:
+    def make(function, args):
+        if args[1] == b"switch" and args[2] & os.O_CREAT and not outcomes:
             outcomes.append(recover(tmp_path))
-        return made
+        return function(*args)
 
-    monkeypatch.setattr(Folder, "make_private", make)
-    stn.save_files(model_saves.NEW, tmp_path)
+    with libc_calls.replaced({"openat": make}):
+        stn.save_files(model_saves.NEW, tmp_path)
     assert outcomes == ["rolled back"]
     assert os.listdir(tmp_path) == ["model.safetensors"]
 
@@ -275,16 +273,16 @@ HOSTILE = {
     "no shards": (switch_of(shards=0), "it has a bad number of shards: 0"),
     "shards below none": (switch_of(shards=-1), "it has a bad number of shards: -1"),
     "many shards": (switch_of(shards=100000), "it has a bad number of shards: 100000"),
-    "huge shards": (switch_of(shards=1e999), "it has a bad number of shards: inf"),
-    "true shards": (switch_of(shards=True), "it has a bad number of shards: True"),
+    "huge shards": (switch_of(shards=1e999), "it has a bad number of shards: Inf"),
+    "true shards": (switch_of(shards=True), "it has a bad number of shards: true"),
     "text shards": (switch_of(shards="1"), "it has a bad number of shards: 1"),
     "old list": (switch_of(old=["x"]), "its list of old files is not an object"),
     "few inodes": (switch_of(inodes=[]), "its list of inodes is not one of 1 numbers"),
     "text inodes": (switch_of(inodes=["1"]), "its list of inodes is not one of 1 numbers"),
     "inodes": (switch_of(inodes=1), "its list of inodes is not one of 1 numbers"),
     "companions": (switch_of(companions={}), "its list of companions is not a list"),
-    "deep": ('{"shards":' + "[" * 1_000_000, "the JSON of 1,000,010 bytes has so many values"),
-    "deep objects": ('{"shards":' * 1_000_000, "the JSON of 10,000,000 bytes has so many"),
+    "deep": ('{"shards":' + "[" * 1_000_000, "it has a bad number of shards: ["),
+    "deep objects": ('{"shards":' * 1_000_000, "it has a bad number of shards: {"),
     "lost shards": (
         switch_of(shards=3, inodes=[1, 2, 3, 4]),
         "the new model-00001-of-00003.safetensors is mis",
@@ -330,7 +328,8 @@ def test_hostile_companions(tmp_path, name):
     """Only what a conversion copies may be named."""
     make_switch(tmp_path, switch_of(companions=["config.json", name]))
     (tmp_path / SAVE / "+config.json").write_text("new")
-    refused(tmp_path, f"it names {str(name)[:100]!r}, which is no companion of a model")
+    shown = name if isinstance(name, str) else json.dumps(name)[:4].partition('"')[0]
+    refused(tmp_path, f"it names {shown[:100]!r}, which is no companion of a model")
 
 
 BAD = [None, 1, [], [1], [1, 2], [1, 2, 3, 4], [1, 2.0, 3], [True, 1, 2], ["1", 2, 3]]
@@ -625,31 +624,39 @@ def test_links_are_replaced_and_not_followed(tmp_path):
     assert not any(path.is_symlink() for path in folder.iterdir())
 
 
-def test_a_switch_that_has_just_been_completed(tmp_path, monkeypatch):
+def test_a_switch_that_has_just_been_completed(tmp_path):
     """By another process, between opening and locking it: a newer save's files are not touched."""
 
-    def lock(_):
+    def lock(function, args):
         (tmp_path / SWITCH).unlink()
-        return True
+        return function(*args)
 
     make_switch(tmp_path, "")
     (tmp_path / part(1)).touch()
-    monkeypatch.setattr("safetensors._saving.recovery.lock", lock)
-    assert recover(tmp_path) == "clean"
+    with libc_calls.replaced({"flock": lock}):
+        assert recover(tmp_path) == "clean"
     assert os.listdir(tmp_path / SAVE) == ["00001"]
 
 
-def test_two_switches_at_the_same_time(tmp_path, monkeypatch):
-    """Made after each process has looked for others: both give up."""
-    make_switch(tmp_path, "")
-    with open(tmp_path / SWITCH, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        monkeypatch.setattr("safetensors._saving.recovery.recover_model", lambda *_: None)
+@pytest.mark.parametrize("has_switch", [True, False])
+def test_two_switches_at_the_same_time(tmp_path, has_switch):
+    """Made after each process has looked for others: both give up. Without a switch yet, the other
+    process will see this one's."""
+
+    def make(function, args):
+        if not (tmp_path / SAVE).exists():
+            make_switch(tmp_path, "")
+            if not has_switch:
+                (tmp_path / SWITCH).unlink()
+        return function(*args)
+
+    with libc_calls.replaced({"mkdirat": make}):
+        if not has_switch:
+            stn.save_files(model_saves.NEW, tmp_path)
+            return
         with pytest.raises(SafetensorError, match=r"another process is saving `model`$"):
             stn.save_files(model_saves.NEW, tmp_path)
-        assert os.listdir(tmp_path) == [SAVE]
-        (tmp_path / SWITCH).unlink()  # of a process that will see this one's
-        stn.save_files(model_saves.NEW, tmp_path)
+    assert os.listdir(tmp_path) == [SAVE]
 
 
 def stale(folder, name):

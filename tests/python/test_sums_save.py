@@ -375,12 +375,16 @@ KILLED = """
         assert _sums_save.sums_of(now).to_bytes() == path.read_bytes()
         return "sums"
 
+    class Steps(model_saves.Steps):
+        CHANGES = ("fsync", "mkdirat", "openat", "renameat", "unlinkat")
+        LIBC = {name: model_saves.Steps.LIBC[name] for name in CHANGES}
+
     root, old, new = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     for at in range(1, 150):
         folder = root / str(at)
         folder.mkdir()
         stn.save_files(model_saves.OLD, folder, max_shard_size=old, sums=True)
-        steps = model_saves.Steps(at, replaced_calls.kill)
+        steps = Steps(at, replaced_calls.kill)
         is_killed = replaced_calls.is_killed(
             steps,
             lambda: stn.save_files(model_saves.NEW, folder, max_shard_size=new, sums=True),

@@ -15,8 +15,7 @@ import pytest
 
 from safetensors import SafetensorError, recover, safe_create
 from safetensors import numpy as stn
-from safetensors._saving.folder import Folder
-from support import children, model_saves, writer_races
+from support import children, libc_calls, model_saves, writer_races
 from support.writer_races import ENDS, PAIRS, SPECS, Race, Rivals, Target, values
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="models are not saved on Windows")
@@ -355,14 +354,19 @@ def test_a_forked_child_cannot_end_the_writer_of_its_parent(tmp_path, kind):
     assert children.run(code, tmp_path / "m", kind).split() == ["SafetensorError", "True", "2"]
 
 
-def test_closing_that_fails_before_the_first_rename(tmp_path, monkeypatch):
+def refuse(*_):
+    raise OSError(5, "Input/output error")
+
+
+def test_closing_that_fails_before_the_first_rename(tmp_path):
     target = Target(tmp_path / "m", "model")
     writer = target.make(2)
     writer.write("d", values(2))
-    with monkeypatch.context() as patched:
-        patched.setattr("safetensors._saving.switch.Switch._fill", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            writer.close()
+    with (
+        libc_calls.replaced({"fsync": refuse}),
+        pytest.raises(OSError, match="Input/output error"),
+    ):
+        writer.close()
     assert writer.closed
     with pytest.raises(SafetensorError, match="the writer failed when it was closed before$"):
         writer.close()
@@ -370,22 +374,24 @@ def test_closing_that_fails_before_the_first_rename(tmp_path, monkeypatch):
     assert {*os.listdir(tmp_path / "m")} == target.files
 
 
-def test_closing_that_fails_after_the_first_rename(tmp_path, monkeypatch):
+def test_closing_that_fails_after_the_first_rename(tmp_path):
     """Only the new model can become whole, so the writer counts as closed."""
     target = Target(tmp_path / "m", "model")
     writer = target.make(2)
     writer.write("d", values(2))
-    real, done = Folder.move, []
+    done = []
 
-    def move(self, name, folder, to):
+    def move(function, args):
         if done:
-            raise OSError(5, "Input/output error", name)
-        done.append(real(self, name, folder, to))
+            refuse()
+        done.append(args)
+        return function(*args)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Folder, "move", move)
-        with pytest.raises(SafetensorError, match="`safetensors recover` completes it"):
-            writer.close()
+    with (
+        libc_calls.replaced({"renameat": move}),
+        pytest.raises(SafetensorError, match="`safetensors recover` completes it"),
+    ):
+        writer.close()
     assert writer.closed
     writer.close()
     writer.abort()

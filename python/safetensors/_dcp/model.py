@@ -15,7 +15,6 @@ from .._reading import LENGTH_NBYTES
 from .._saving import split
 from .._saving.folder import Folder
 from .._saving.model_files import ModelFiles
-from .._saving.recovery import shard_part
 from .._saving.specs import Row, nbytes_of
 from .._saving.writer_state import ABORTED, CLOSED, WriterState, closed_error
 from .._typing import Path
@@ -169,7 +168,7 @@ class FullSizeModel:
             self.places[row[0]] = Place(index, begin, nbytes)
         start = bytes(LENGTH_NBYTES) + prologue[LENGTH_NBYTES:]
         total = max([begin + nbytes for begin, nbytes in places], default=len(prologue))
-        parts, name = self._files.parts, shard_part(index + 1)
+        parts, name = self._files.parts, self._files.temporary(index + 1).name
         parts.write(name, start)
         self.files.append(File(parts.name, parts.inode, name, total, 0))
         fd = self.open(index)

@@ -38,7 +38,8 @@ def edit_files(
     """
     folder = Folder(os.path.dirname(paths[0]))
     names = [os.path.basename(path) for path in paths]
-    warn_of(folder, recover_files(folder, [name, *names]).foreign)
+    changes = recover_files(folder, [name, *names])
+    warn_of(folder, (each.name for each in changes.foreign))
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(File(folder, each)) for each in names]
         # The journal could change the tensor of both files only.

@@ -18,7 +18,7 @@ from .._checking.sums import path_of
 from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._reading import read_all
-from .folder import NOT_FOLLOWED, Folder, Foreign, is_used, left_in, lock, refuse
+from .folder import NOT_FOLLOWED, Folder, Foreign, lock, refuse
 
 KIND = "journal"
 JOURNAL = "journal"
@@ -51,13 +51,13 @@ def recover_files(folder: Folder, only: Collection[str] | None = None) -> Recove
     """
     outcomes = []
     stems = None if only is None else {_core._own_stem(each) for each in only}
-    found, foreign = left_in(folder, KIND, lambda stem: True, (JOURNAL, NEW).__contains__)
+    found, foreign = folder.private_folders(KIND, {JOURNAL, NEW})
     for stem, room in found:
         is_named = stems is None or stem in stems
         with contextlib.ExitStack() as stack:
             fd = room.open(JOURNAL)
             if fd is None:
-                if is_named and not is_used(room):
+                if is_named and not room.is_used():
                     folder.remove_private(room)
                     outcomes.append(False)
                 continue
@@ -69,7 +69,8 @@ def recover_files(folder: Folder, only: Collection[str] | None = None) -> Recove
                 continue  # of another program, perhaps
             if is_named or not {*journal.files}.isdisjoint(only or ()):
                 outcomes.append(_recover(journal, stack))
-    return Recovered(outcomes, [each for each in foreign if stems is None or each.stem in stems])
+    left_alone = [Foreign(*each) for each in foreign]
+    return Recovered(outcomes, [each for each in left_alone if stems is None or each.stem in stems])
 
 
 def _recover(journal: Journal, stack: contextlib.ExitStack) -> bool:

@@ -1,17 +1,4 @@
-"""Writes the files of a model so that they replace the old ones as a whole.
-
-While a model `model` is saved, its folder has another one, which only this user can enter:
-
-    .model.0123456789abcdef.save/
-        switch   locked by the process that saves
-        00001    the first shard
-        index    the index, if there are several shards
-        sums     the sums, if there are any
-        +NAME    a small file that a conversion replaces with the model
-
-The switch is empty until all other files are complete. Then it says what is to be done; from then
-on the save can only be completed (docs/format.md, "Switch").
-"""
+"""Writes the files of a model so that they replace the old ones as a whole."""
 
 from __future__ import annotations
 
@@ -21,15 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .. import _core
 from .._errors import failure
 from .._paths import refuse_url
 from .._progress import Report
 from .._typing import Path
-from . import recovery
 from . import split as _split
 from .arguments import SaveArguments
-from .folder import File, Folder
-from .switch import Switch
+from .folder import Folder
 
 if TYPE_CHECKING:
     from .._checking.digests import FileDigests
@@ -40,7 +26,7 @@ stands in place of a path."""
 
 
 class ModelFiles:
-    """The files of a model that is being saved.
+    """The files of a model that is being saved: a ModelWriter of the compiled module.
 
     A context manager: leaving it without `commit` aborts. In a forked child, aborting does nothing.
 
@@ -69,58 +55,33 @@ class ModelFiles:
                 the old model cannot be trusted.
             OSError: an operating system call failed.
         """
-        _split.check_name(name)
-        self._name = name
         refuse_url(folder)
-        self._path = os.path.abspath(os.fsdecode(folder))
-        self._fsync = fsync
-        self._pid = os.getpid()
-        self._companions: list[str] = []
-        self._made = not os.path.lexists(self._path)
-        if self._made and self._path.endswith(".safetensors"):
-            raise ValueError(
-                f"{self._path} would be a folder with the name of a file: save_file writes one "
-                "file, and a model of several files needs a folder"
-            )
-        try:
-            if self._made:
-                self._make_folder()
-            self._folder = Folder(self._path)
-            recovery.recover_model(self._folder, name)
-            self._old = recovery.old_files(self._folder, name)
-            self._switch = Switch(self._folder, name)
-        except BaseException:
-            self._remove_folder()
-            raise
+        self._name = name
+        self._model = _core._ModelWriter(os.path.abspath(os.fsdecode(folder)), name, fsync)
 
     @property
-    def rights_of(self) -> File | None:
+    def rights_of(self) -> tuple[Folder, str] | None:
         """The file of the old model whose mode, owner and access list the new shards take over."""
-        index = _split.index_name(self._name)
-        files = [file for file in self._old if file != index] or list(self._old)
-        return (self._folder, files[0]) if files else None
+        return self._model.rights_of
 
     @property
     def is_committed(self) -> bool:
         """Whether a file has taken its place, which cannot be undone."""
-        return self._switch.is_committed
+        return self._model.is_committed
 
     @property
     def parts(self) -> Folder:
         """The private folder of the save."""
-        return self._switch.parts
+        return self._model.parts
 
     def temporary(self, number: int) -> Any:
-        """Makes the file of shard `number`, from 1 on, with the rights that it keeps, and returns
-        what the writers take in place of its path."""
-        return self.parts.target(recovery.shard_part(number), self.rights_of)
+        """Returns what the writers take in place of the path of shard `number`, from 1 on. The file
+        is made with the rights that it keeps."""
+        return self._model.temporary(number)
 
     def add_companion(self, name: str, data: bytes) -> None:
         """Adds a small file, which replaces one of this name together with the model."""
-        assert _split.is_companion_name(name)
-        like = (self._folder, name) if self._folder.identity(name) is not None else None
-        self.parts.write(recovery.companion_part(name), data, like)
-        self._companions.append(name)
+        self._model.add_companion(name, data)
 
     def commit(
         self, split: _split.Split, digests: Sequence[FileDigests] | None = None
@@ -134,42 +95,17 @@ class ModelFiles:
         If it raises, the old model is unchanged and nothing else is left; or, if the system
         refuses to rename or remove files when some had been, `recover` completes the save.
         """
-        if len(split.shards) > 1:
-            text = _split.index_text(self._name, split)
-            index = _split.index_name(self._name)
-            like = (self._folder, index) if index in self._old else self.rights_of
-            self.parts.write("index", text.encode(), like)
+        sums = b""
         if digests is not None:
-            self._write_sums(split, digests)
-        self._switch.commit(len(split.shards), self._fsync, self._companions)
-        if self._fsync and self._made:
-            Folder(os.path.dirname(self._path)).flush()
-        files = _split.file_names(self._name, len(split.shards))
-        return [os.path.join(self._path, file) for file in files]
+            from .._checking.sums_save import sums_of
 
-    def _write_sums(self, split: _split.Split, digests: Sequence[FileDigests]) -> None:
-        from .._checking.sums_save import sums_of
-
-        names = _split.file_names(self._name, len(split.shards))
-        data = sums_of(dict(zip(names, digests, strict=True))).to_bytes()
-        # They tell about the tensors: who may not read the model may not read them.
-        self.parts.write(recovery.SUMS, data, (self.parts, recovery.shard_part(1)))
+            names = _split.file_names(self._name, len(split.shards))
+            sums = sums_of(dict(zip(names, digests, strict=True))).to_bytes()
+        return self._model.commit(split.shards, split.total_size, sums)
 
     def abort(self) -> None:
         """Removes everything that was written. Does nothing after `commit`."""
-        if os.getpid() == self._pid and self._switch.abort():
-            self._remove_folder()
-
-    def _make_folder(self) -> None:
-        try:
-            os.mkdir(self._path)
-        except FileExistsError:  # another process was faster
-            self._made = False
-
-    def _remove_folder(self) -> None:
-        if self._made:
-            with contextlib.suppress(OSError):  # it has other files
-                os.rmdir(self._path)
+        self._model.abort()
 
     def __enter__(self) -> ModelFiles:
         return self

@@ -12,7 +12,6 @@ import numpy as np
 
 import safetensors
 from safetensors import numpy as stn
-from safetensors._saving import folder as _folder
 from safetensors._saving import journal
 from safetensors._saving.folder import Folder
 from support import replaced_calls
@@ -60,7 +59,7 @@ def state(path):
 class Steps(replaced_calls.Steps):
     """The steps of a change or a recovery: the calls that change or flush files."""
 
-    MODULES = (_folder, journal)
+    MODULES = (journal,)
     CALLS = ("fsync", "pwrite")
     OTHERS = (
         ("close", safetensors.SafeWriter, "close"),

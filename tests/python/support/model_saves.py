@@ -3,17 +3,16 @@
 import contextlib
 import errno
 import functools
+import os
 import shutil
 import warnings
 
 import numpy as np
 
 import safetensors
-from safetensors import _core, _shards
+from safetensors import _shards
 from safetensors import numpy as stn
-from safetensors._saving import folder as _folder
-from safetensors._saving import model_files, recovery, split, switch
-from safetensors._saving.folder import Folder
+from safetensors._saving import split
 from support import replaced_calls
 
 OTHERS = {"config.json": "{}", "model-00001-of-00002.safetensors.bak": "x", ".model.notes": "y"}
@@ -97,22 +96,29 @@ def state(folder, limits):
     raise AssertionError(sorted(names))
 
 
-class Steps(replaced_calls.Steps):
-    """The steps of a save or a recovery: the calls that change or flush files, and open them."""
+_AT_REMOVEDIR, _WRITES = 0x200, os.O_WRONLY | os.O_RDWR
 
-    MODULES = (_folder, recovery, switch, model_files)
-    CALLS = ("fchmod", "fsync", "ftruncate", "mkdir", "rmdir", "write")
-    OTHERS = (
-        ("save", stn, "save_file"),
-        ("remove sums", _core, "_remove_sums"),
-        ("make private", Folder, "make_private"),
-        ("remove private", Folder, "remove_private"),
-        ("open", Folder, "open"),
-        ("write file", Folder, "write"),
-        ("move", Folder, "move"),
-        ("remove", Folder, "remove"),
-        ("flush", Folder, "flush"),
-    )
+
+def _named(name):
+    return lambda *_: name
+
+
+_CALLS = {
+    "fchmod": _named("fchmod"),
+    "fsync": _named("fsync"),
+    "ftruncate": _named("ftruncate"),
+    "mkdirat": _named("make private"),
+    "openat": lambda fd, name, flags, mode: "open" if flags & _WRITES else None,
+    "pwrite": _named("C write"),
+    "renameat": _named("move"),
+    "unlinkat": lambda fd, name, flags: "remove private" if flags & _AT_REMOVEDIR else "remove",
+}
+
+
+class Steps(replaced_calls.Steps):
+    """The steps of a save or a recovery: the calls that change or flush files, and make them."""
+
+    LIBC = _CALLS
 
 
 def steps_of(scratch, limits, fsync):
@@ -133,7 +139,7 @@ def each(scratch, change, modes, fsync=False):
     make(scratch / "old", limits[0])
     for at, name in enumerate(names, 1):
         for mode in modes:
-            if mode == "within" and name not in ("save", "write", "write file"):
+            if mode == "within" and name != "C write":
                 continue
             folder = scratch / f"{at}-{mode}"
             # copy2: the times are a part of what a switch says about old files.

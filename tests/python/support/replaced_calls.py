@@ -7,6 +7,8 @@ import signal
 import types
 from unittest import mock
 
+from support import libc_calls
+
 
 def replaced(modules, calls, others=()):
     """Returns a context in which `os` of the modules has these functions, by name.
@@ -33,6 +35,9 @@ class Steps:
     """Functions of the module os."""
     OTHERS = ()
     """Other functions: (name of the step, holder, name)."""
+    LIBC = types.MappingProxyType({})
+    """Functions of the C library that the compiled module calls, by name: a function that returns
+    the name of the step from the arguments, or None if the call is no step."""
 
     def __init__(self, at=0, act=None, to_the_end=False):
         """`act(name, function, args)` is called instead of call number `at`, from 1 on; with
@@ -48,6 +53,9 @@ class Steps:
             for step, holder, name in self.OTHERS
         ]
         self._replaced = replaced(self.MODULES, calls, others)
+        if self.LIBC:
+            of_libc = {name: self._counted_of_libc(step) for name, step in self.LIBC.items()}
+            self._replaced.enter_context(libc_calls.replaced(of_libc))
         return self
 
     def __exit__(self, *_):
@@ -55,13 +63,23 @@ class Steps:
 
     def _counted(self, name, function):
         def call(*args, **options):
-            self.count += 1
-            self.names.append(name)
-            if self.count == self.at or (self.to_the_end and 0 < self.at < self.count):
-                return self.act(name, lambda *given: function(*given, **options), args)
-            return function(*args, **options)
+            return self._step(name, lambda *given: function(*given, **options), args)
 
         return call
+
+    def _counted_of_libc(self, step):
+        def call(function, args):
+            name = step(*args)
+            return function(*args) if name is None else self._step(name, function, args)
+
+        return call
+
+    def _step(self, name, function, args):
+        self.count += 1
+        self.names.append(name)
+        if self.count == self.at or (self.to_the_end and 0 < self.at < self.count):
+            return self.act(name, function, args)
+        return function(*args)
 
 
 # What happens at a step: the `act` of Steps.
@@ -78,7 +96,9 @@ def kill(*_):
 def kill_within(name, function, args):
     """Writes a part of the bytes, or of the tensors; does all of what writes none. Then kills."""
     at = _WRITTEN.get(name)
-    if at is not None:
+    if name == "C write":  # of an address
+        args = (*args[:2], args[2] // 2, args[3])
+    elif at is not None:
         part = {} if isinstance(args[at], dict) else bytes(args[at])[: len(args[at]) // 2]
         args = (*args[:at], part, *args[at + 1 :])
     with contextlib.suppress(OSError):
@@ -95,7 +115,7 @@ def fail(number):
     """Returns a function that fails as a system call."""
 
     def call(name, function, args):
-        if name == "remove private":  # never fails: what is left is removed by a recovery
+        if name == "remove private":  # what is left is removed by a recovery
             return function(*args)
         raise OSError(number, os.strerror(number))
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors import SafetensorError
 from safetensors._cli.main import main
 from safetensors._saving import companions as _companions
-from safetensors._saving.switch import Switch
+from safetensors._saving.model_files import ModelFiles
 from safetensors.weights import WeightsError, convert
 from support import cli
 from weights_support.data import DATA, write_hf
@@ -67,7 +67,7 @@ def test_the_commit_fails(tmp_path, monkeypatch, capsys, run, error):
     (old / "model.safetensors").write_bytes(b"old")
     before = bytes_of(old)
     with monkeypatch.context() as patch:
-        patch.setattr(Switch, "commit", fail)
+        patch.setattr(ModelFiles, "commit", fail)
         for target in (old, tmp_path / "new"):
             with pytest.raises((OSError, KeyboardInterrupt, AssertionError)):
                 run(LLAMA, f"{target}/")
@@ -78,7 +78,7 @@ def test_the_commit_fails(tmp_path, monkeypatch, capsys, run, error):
 @pytest.mark.parametrize("run", [by_command, by_function])
 def test_an_interrupt_after_the_commit(tmp_path, monkeypatch, run):
     """The model has taken its place, and so does its configuration."""
-    commit = Switch.commit
+    commit = ModelFiles.commit
 
     def interrupted(*words):
         commit(*words)
@@ -87,7 +87,7 @@ def test_an_interrupt_after_the_commit(tmp_path, monkeypatch, run):
     old = model(tmp_path / "old", vocab_size=7)
     (old / "model.safetensors").write_bytes(b"old")
     with monkeypatch.context() as patch:
-        patch.setattr(Switch, "commit", interrupted)
+        patch.setattr(ModelFiles, "commit", interrupted)
         with pytest.raises((KeyboardInterrupt, AssertionError)):
             run(LLAMA, f"{old}/")
     run(LLAMA, f"{tmp_path}/wanted/")

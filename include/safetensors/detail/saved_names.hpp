@@ -1,0 +1,36 @@
+// The names of files that belong to a model that was saved. For this project's own bindings: it may
+// change at any time.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+#include "safetensors/export.hpp"
+
+namespace safetensors::detail {
+
+/// The most bytes of a model's name: file names may have 255, of which the end of a shard has 27.
+inline constexpr std::size_t kMaxModelName = 228;
+
+/// Throws: Error kInvalidArgument unless files may be named after this model name of at most `most`
+///   bytes.
+SAFETENSORS_API void check_model_name(std::string_view name, std::size_t most = kMaxModelName);
+
+/// Throws: Error kInvalidArgument if a folder that is to be made has the name of a file.
+SAFETENSORS_API void check_new_folder(const std::filesystem::path& folder);
+
+/// Returns whether a file name is that of a shard of a model that was saved with this name.
+[[nodiscard]] SAFETENSORS_API bool is_shard_of(std::string_view name, std::string_view file);
+
+/// Returns whether a file name is that of a shard, of the only file, or of the index of a model.
+[[nodiscard]] SAFETENSORS_API bool is_file_of(std::string_view name, std::string_view file);
+
+/// Returns the name of the model that has a file of this name: an index, a shard, or the only file.
+[[nodiscard]] SAFETENSORS_API std::string_view model_of(std::string_view file);
+
+/// Returns whether a file of this name is one that a conversion copies with a model: configuration,
+/// tokenizer, licence. Not what describes files or tensors that are replaced.
+[[nodiscard]] SAFETENSORS_API bool is_companion(std::string_view file);
+
+}  // namespace safetensors::detail

@@ -1,0 +1,180 @@
+#include "write/model_switch.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <set>
+#include <utility>
+
+#include "base/display_path.hpp"
+#include "safetensors/error.hpp"
+#include "safetensors/shard_plan.hpp"
+#include "safetensors/sums.hpp"
+#include "write/recovery.hpp"
+
+namespace safetensors {
+namespace {
+
+using detail::OwnName;
+
+constexpr int kSwitchTries = 100;
+
+OwnName part_name(std::string_view name) { return OwnName(std::string(name)); }
+
+}  // namespace
+
+ModelSwitch::ModelSwitch(detail::Folder folder, std::string name, const Interrupt& interrupt)
+    : folder_(std::move(folder)),
+      name_(std::move(name)),
+      parts_(folder_.make_private(name_, kSaveKind)) {
+  try {
+    if (interrupt) interrupt();
+    file_ = make();
+    if (file_->lock() == EWOULDBLOCK) refuse_busy(folder_, name_);
+    // If two processes make a switch at the same time, at least one sees both and gives up.
+    if (has_others() || !parts_.folder.status(part_name(kSwitchPart))) refuse_busy(folder_, name_);
+  } catch (...) {
+    if (!abort()) folder_.remove_private(parts_.name, parts_.folder);  // before it was made
+    throw;
+  }
+}
+
+io::HeldFile ModelSwitch::make() {
+  for (int i = 0; i < kSwitchTries; ++i) {
+    try {
+      const auto sink =
+          detail::make_part_sink({parts_.folder, part_name(kSwitchPart)}, nullptr, {});
+      detail::write_all(*sink, {}, false);
+      auto file = io::HeldFile::open(parts_.folder, part_name(kSwitchPart), {});
+      if (file) return *std::move(file);
+    } catch (const Error& error) {
+      if (error.os_error() != ENOENT) throw;
+    }
+    // While the folder is empty, a recovery may remove it, and so may another user who may rename
+    // it.
+    parts_ = folder_.make_private(name_, kSaveKind);
+  }
+  refuse_busy(folder_, name_);
+}
+
+/// Returns whether there are other saves of the model. One without a switch yet will see this one.
+bool ModelSwitch::has_others() const {
+  return std::ranges::any_of(saves_of(folder_, name_), [&](const detail::LeftFolder& each) {
+    return each.place.name.text() != parts_.name.text() &&
+           each.place.folder.status(part_name(kSwitchPart)).has_value();
+  });
+}
+
+void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string> companions,
+                         const Interrupt& interrupt) {
+  const auto step = [&] {
+    if (interrupt) interrupt();
+  };
+  const std::string index = index_file_name(name_);
+  const std::vector<std::string> targets = switch_targets(name_, shards);
+  FileIdentities old = old_files(folder_, name_);
+  std::set<std::string, std::less<>> known;
+  for (const auto& [file, identity] : old) known.insert(file);
+  for (auto& [file, identity] : identities(folder_, targets)) {
+    if (!known.contains(file)) old.emplace_back(file, identity);
+  }
+  const bool durable = fsync || !old.empty();
+  const bool has_sums = parts_.folder.status(part_name(kSumsPart)).has_value();
+  if (durable) flush_parts(shards, has_sums, companions, interrupt);
+  if (shards == 1 && !known.contains(index) && companions.empty()) {  // one rename is atomic
+    step();
+    remove_sums_of(folder_, name_);
+    parts_.folder.move(part_name(shard_part(1)), {folder_, part_name(targets.front())});
+    is_committed_ = true;
+    if (has_sums) {
+      parts_.folder.move(part_name(kSumsPart),
+                         {folder_, OwnName(sums_path(targets.front()).native())});
+    }
+    if (fsync) folder_.flush();
+    roll_back(folder_, parts_);
+  } else {
+    SwitchRecord record{.name = name_, .shards = shards, .old = std::move(old)};
+    for (const auto& [part, identity] : identities(parts_.folder, switch_parts(shards))) {
+      record.inodes.push_back(identity.inode);
+    }
+    record.companions = std::move(companions);
+    step();
+    fill(record_.emplace(std::move(record)), durable);
+    take_places(*record_, durable, interrupt);
+    is_committed_ = true;
+  }
+  file_.reset();
+}
+
+void ModelSwitch::flush_parts(std::size_t shards, bool has_sums,
+                              const std::vector<std::string>& companions,
+                              const Interrupt& interrupt) const {
+  std::vector<std::string> parts = switch_parts(shards);
+  for (const std::string& file : companions) parts.push_back(companion_part(file));
+  if (has_sums) parts.emplace_back(kSumsPart);
+  for (const std::string& part : parts) {
+    if (interrupt) interrupt();
+    io::flush_file(parts_.folder, part_name(part));
+  }
+}
+
+void ModelSwitch::fill(const SwitchRecord& record, bool durable) const {
+  if (durable) parts_.folder.flush();  // first: a complete switch says that all parts are there
+  if (file_) file_->fill(text_of_switch(record));
+  io::show_complete(parts_.folder, true);
+  if (durable) {
+    if (file_) file_->flush();
+    folder_.flush();
+  }
+}
+
+void ModelSwitch::take_places(const SwitchRecord& record, bool durable,
+                              const Interrupt& interrupt) {
+  std::exception_ptr cause;
+  bool is_refusal = false;  // of the system, which may permit it now
+  try {
+    roll_forward(folder_, parts_, record, durable, interrupt);
+    return;
+  } catch (const Error& error) {
+    cause = std::current_exception();
+    is_refusal = error.os_error() != 0;
+  } catch (...) {
+    cause = std::current_exception();
+  }
+  if (is_untouched(record)) std::rethrow_exception(cause);
+  // A part of the old model is gone, so only the new one can still become whole.
+  is_committed_ = true;
+  try {
+    roll_forward(folder_, parts_, record, durable, {});
+  } catch (const Error& again) {
+    if (again.os_error() == 0) throw;
+    fail(ErrorCode::kIncompleteModel,
+         display_path(folder_.path()) + ": the files of a save took their places only in part (" +
+             again.what() + "); `safetensors recover` completes it",
+         {.path = folder_.path(), .cause = cause});
+  }
+  if (!is_refusal) std::rethrow_exception(cause);
+}
+
+bool ModelSwitch::abort() {
+  const std::optional<io::HeldFile> file = std::exchange(file_, std::nullopt);
+  if (!file) return false;
+  if (record_ && !is_untouched(*record_)) return false;
+  file->clear();  // first: from here on, recovery removes the parts, too
+  if (record_) io::show_complete(parts_.folder, false);
+  roll_back(folder_, parts_);
+  return true;
+}
+
+bool ModelSwitch::is_untouched(const SwitchRecord& record) const {
+  const std::vector<std::string> names = parts_.folder.names();
+  const std::set<std::string> here(names.begin(), names.end());
+  const std::string index = index_file_name(name_);
+  const bool had_index =
+      std::ranges::any_of(record.old, [&](const auto& each) { return each.first == index; });
+  if (had_index && !folder_.status(part_name(index))) return false;
+  return std::ranges::all_of(switch_parts(record.shards),
+                             [&](const std::string& part) { return here.contains(part); });
+}
+
+}  // namespace safetensors

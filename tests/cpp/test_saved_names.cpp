@@ -1,0 +1,61 @@
+// The names of files that belong to a model that was saved.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "safetensors/detail/saved_names.hpp"
+#include "safetensors/shard_plan.hpp"
+#include "support.hpp"
+
+using safetensors::shard_file_name;
+namespace detail = safetensors::detail;
+
+TEST_CASE("names of shards") {
+  for (const std::string name : {"model", "a.b", "a[bc]*", "model-00001-of-00002", "shard-1-m"}) {
+    for (std::size_t i = 1; i <= 3; ++i)
+      CHECK(detail::is_shard_of(name, shard_file_name(name, i, 3)));
+    CHECK_FALSE(detail::is_shard_of(name, name + ".safetensors"));
+    CHECK_FALSE(detail::is_shard_of(name, name + "-1-of-2.safetensors"));
+    CHECK_FALSE(detail::is_shard_of(name, "model.safetensors"));
+    CHECK(detail::is_file_of(name, name + ".safetensors"));
+    CHECK(detail::is_file_of(name, name + ".safetensors.index.json"));
+  }
+  const std::string whole = "model-00001-of-00002.safetensors";
+  for (const std::string& file : {whole + "\n", "x" + whole, whole + "x", "../" + whole,
+                                  std::string("model-00001-of-00002-safetensors"),
+                                  std::string("model-000001-of-00002.safetensors"),
+                                  std::string("model-00001-of-100000.safetensors")}) {
+    CHECK_FALSE(detail::is_shard_of("model", file));
+  }
+}
+
+TEST_CASE("the model of a file") {
+  CHECK(detail::model_of("m.safetensors") == "m");
+  CHECK(detail::model_of("m.safetensors.index.json") == "m");
+  CHECK(detail::model_of("m-00001-of-00002.safetensors") == "m");
+  CHECK(detail::model_of("m-1-of-2.safetensors") == "m-1-of-2");
+  CHECK(detail::model_of("config.json") == "config.json");
+}
+
+TEST_CASE("names that files may be named after") {
+  using namespace std::string_literals;
+  for (const std::string& name :
+       {""s, "."s, ".."s, ".model"s, "a/b"s, "a\\b"s, "a\0"s, std::string(229, 'x')}) {
+    CHECK(test::error_of([&] { detail::check_model_name(name); }).code() ==
+          test::ErrorCode::kInvalidArgument);
+  }
+  for (const char* name : {"model", "a.b", "a\nb", "\xC3\xA4"}) detail::check_model_name(name);
+  CHECK(std::string(test::error_of([] { detail::check_model_name("a/'\n\xFF"); }).what())
+            .starts_with("not a name for a model's files: 'a/\\'\\n\\udcff' (it may not"));
+}
+
+TEST_CASE("the small files of a model") {
+  for (const char* name :
+       {"config.json", "tokenizer.model", "LICENSE-2", "USE_POLICY.md", "a.py"}) {
+    CHECK(detail::is_companion(name));
+  }
+  for (const char* name : {"", ".json", "a/config.json", "model.safetensors", "m.sums.json",
+                           "m.safetensors.index.json", "quant_config.json", "run.sh"}) {
+    CHECK_FALSE(detail::is_companion(name));
+  }
+}
