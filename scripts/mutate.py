@@ -66,6 +66,7 @@ TESTS: dict[str, list[str]] = {
     "_reading.py": ["cli_inputs", "sums_make", "in_place"],
     "_regions.py": ["regions", "jax_reads"],
     "_remote/": ["remote_*", "hub_*", "range_server"],
+    "_remote/open.py": ["remote_*", "hub_*", "range_server", "group_message"],
     "_rules.py": ["plan", "load_plans", "load_files"],
     "_saving/": ["writer*", "save_*", "shard_writer", "recover", "split", "copy"],
     "_saving/companions.py": ["convert_companions", "cli_convert*"],

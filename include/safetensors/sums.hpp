@@ -129,15 +129,37 @@ class SAFETENSORS_API Sums {
 [[nodiscard]] SAFETENSORS_API Sums make_sums(const ByteSource& file, std::string path,
                                              const Interrupt& interrupt = {});
 
-/// Returns the path of the sums of a model: STEM.sums.json for STEM.safetensors, for STEM.json, and
-/// for STEM.safetensors.index.json; STEM.fp16.sums.json for the index of a variant, such as
-/// STEM.safetensors.index.fp16.json; for any other file, its path and ".sums.json".
+inline constexpr const char* kSumsSuffix = ".sums.json";
+/// The name of the sums of all files of a folder that has no index.
+inline constexpr const char* kFolderSums = "model.sums.json";
+
+/// Returns the name of the sums of a model with files NAME.VARIANT: NAME.VARIANT.sums.json, without
+/// a variant NAME.sums.json.
+[[nodiscard]] SAFETENSORS_API std::string sums_name(std::string_view name,
+                                                    std::string_view variant);
+
+/// Returns the path of the sums that are written for a file or for the model of an index:
+/// STEM.sums.json for STEM.safetensors, for STEM.json, and for STEM.safetensors.index.json;
+/// STEM.fp16.sums.json for the index of a variant, such as STEM.safetensors.index.fp16.json; for
+/// any other file, its path and ".sums.json".
 [[nodiscard]] SAFETENSORS_API std::filesystem::path sums_path(const std::filesystem::path& file);
 
-/// Removes the sums of a file that is about to change, so that they cannot accuse its new content.
-/// They are STEM.sums.json for STEM.safetensors; for a shard, STEM-00001-of-00002.safetensors, the
-/// sums of the model as well; and model.sums.json, if it has digests of the file. Does nothing for
-/// a file with another name. The sinks of paths do this before a file gets its name.
+/// Returns where sums with digests of a file may be, the most specific first: sums_path(); for one
+/// of several files of a model, those of the model; and kFolderSums in its folder, which counts
+/// only if it has an entry of the file.
+[[nodiscard]] SAFETENSORS_API std::vector<std::filesystem::path> sums_paths(
+    const std::filesystem::path& file);
+
+/// Returns the path of the sums that `path` leads to, whether they exist or not: itself, if it ends
+/// with ".sums.json"; for a file or an index, sums_path(); for a folder, those of its model or, if
+/// there are none, kFolderSums.
+///
+/// Throws: what find_model_files() throws.
+[[nodiscard]] SAFETENSORS_API std::filesystem::path find_sums(const std::filesystem::path& path);
+
+/// Removes the sums of a file that is about to change, so that they cannot accuse its new content:
+/// those at sums_paths(). Does nothing for a file whose name does not end with ".safetensors". The
+/// sinks of paths do this before a file gets its name.
 ///
 /// Throws: Error kIo if there are sums that cannot be removed.
 SAFETENSORS_API void remove_sums(const std::filesystem::path& file);

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "safetensors/byte_source.hpp"
+#include "safetensors/detail/path_ends.hpp"
 #include "safetensors/digest.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/safe_open.hpp"
 #include "safetensors/sums.hpp"
+#include "safetensors/temporary.hpp"
 
 namespace safetensors {
 
@@ -95,16 +97,36 @@ struct Damage {
     const SafeOpen& file, const FileDigests& digests, const Interrupt& interrupt = {},
     const std::function<void(std::uint64_t done)>& progress = {});
 
-/// Returns what sums say about a file: about the entry with the longest path that `file` ends with,
-/// or about their only one. A header of which they have a SHA-256 is left out.
+/// Sums, by the files that they are about. A model of many files takes the digests of each.
 ///
-/// Throws: Error kInvalidArgument if the sums have nothing about the file, or only a SHA-256 of a
-///   tensor.
+/// Thread safety: immutable; all members may be called from many threads at once.
+/// Lifetime: the caller keeps the sums, unchanged, while the object lives.
+class SAFETENSORS_API SumsByFile {
+ public:
+  explicit SumsByFile(const Sums& sums);
+  template <Temporary S>
+  explicit SumsByFile(S&&) = delete;
+
+  /// Returns the position in sums.files() of the entry with the longest path that `file` ends with,
+  /// or of the only entry.
+  ///
+  /// Throws: Error kInvalidArgument if the sums have nothing about the file.
+  [[nodiscard]] std::size_t entry_of(const std::filesystem::path& file) const;
+
+  /// Returns what that entry says. A header of which it has a SHA-256 is left out.
+  ///
+  /// Throws: as entry_of(); Error kInvalidArgument if it has only a SHA-256 of a tensor.
+  [[nodiscard]] FileDigests digests_of(const std::filesystem::path& file) const;
+
+ private:
+  const Sums* sums_;
+  detail::PathEnds paths_;
+  std::vector<std::vector<std::size_t>> tensors_;  // of each entry
+};
+
+/// Returns what sums say about one file: SumsByFile(sums).digests_of(file).
 [[nodiscard]] SAFETENSORS_API FileDigests digests_of(const Sums& sums,
                                                      const std::filesystem::path& file);
-/// Returns the position of that entry in sums.files(). Throws: as digests_of().
-[[nodiscard]] SAFETENSORS_API std::size_t entry_of(const Sums& sums,
-                                                   const std::filesystem::path& file);
 
 /// Throws Error kDamaged for ranges, of which there is at least one.
 [[noreturn]] SAFETENSORS_API void fail_damaged(std::vector<Damage> damage);

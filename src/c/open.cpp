@@ -61,18 +61,24 @@ safetensors_options file_options_of(const safetensors_options* given) {
   return options;
 }
 
-/// Opens a file of a path, and compares it with sums if there are any.
-SafeOpen open_path(const std::filesystem::path& path, const safetensors::OpenOptions& options,
-                   const safetensors::Sums* sums) {
-  if (sums == nullptr) return SafeOpen(path, options);
-  return SafeOpen(safetensors::checked_source(safetensors::open_source(path, options),
-                                              safetensors::digests_of(*sums, path), path),
-                  path);
-}
+/// Opens files of paths, and compares them with sums if there are any.
+class Opener {
+ public:
+  explicit Opener(const safetensors_options& options) : options_(open_options_of(options)) {
+    if (options.sums != nullptr) sums_ = options.sums->sums;
+  }
 
-std::shared_ptr<const safetensors::Sums> sums_of(const safetensors_options& options) {
-  return options.sums == nullptr ? nullptr : options.sums->sums;
-}
+  SafeOpen operator()(const std::filesystem::path& path) const {
+    if (!sums_) return SafeOpen(path, options_);
+    return SafeOpen(safetensors::checked_source(safetensors::open_source(path, options_),
+                                                sums_->by_file.digests_of(path), path),
+                    path);
+  }
+
+ private:
+  safetensors::OpenOptions options_;
+  std::shared_ptr<const safetensors::c::OpenSums> sums_;
+};
 
 void refuse_sums(const safetensors_options& options) {
   if (options.sums == nullptr) return;
@@ -92,8 +98,7 @@ std::int32_t safetensors_open(const char* path, std::size_t path_size,
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     const safetensors_options given = file_options_of(options);
-    *file = new safetensors_file(
-        open_path(path_of(path, path_size), open_options_of(given), sums_of(given).get()));
+    *file = new safetensors_file(Opener(given)(path_of(path, path_size)));
   });
 }
 
@@ -110,14 +115,10 @@ std::int32_t safetensors_open_model(const char* path, std::size_t path_size,
     const std::filesystem::path where = path_of(path, path_size);
     std::error_code ignored;
     const bool is_folder = std::filesystem::is_directory(where, ignored);
-    safetensors::Model opened(
-        safetensors::find_model_files(where, choice),
-        [files = open_options_of(given), sums = sums_of(given)](const std::filesystem::path& file) {
-          return open_path(file, files, sums.get());
-        });
+    safetensors::Model opened(safetensors::find_model_files(where, choice), Opener(given));
     const bool is_whole = is_folder || !opened.found().index.empty();
     if (is_whole && given.sums != nullptr) {
-      safetensors::c::refuse_absent(*given.sums->sums, opened);
+      safetensors::c::refuse_absent(given.sums->sums->sums, opened);
     }
     if ((given.flags & SAFETENSORS_OPEN_ALL) != 0) opened.open_all();
     *model = new safetensors_file(std::move(opened), is_whole);

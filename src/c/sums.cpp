@@ -5,11 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "base/text.hpp"
@@ -18,7 +16,6 @@
 #include "c/options.hpp"
 #include "c/path.hpp"
 #include "safetensors/digest.hpp"
-#include "safetensors/model_files.hpp"
 #include "safetensors/verify.hpp"
 
 using safetensors::Damage;
@@ -33,23 +30,7 @@ using safetensors::c::put_digest;
 using safetensors::c::Stopped;
 using safetensors::c::Watch;
 
-namespace fs = std::filesystem;
-
 namespace {
-
-/// Returns the path of the sums that `path` leads to.
-fs::path sums_at(const fs::path& path) {
-  if (path.filename().string().ends_with(".sums.json")) return path;
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return safetensors::sums_path(path);
-  const safetensors::FoundModel model = safetensors::find_model_files(path);
-  if (!model.index.empty()) return safetensors::sums_path(path / model.index);
-  // Of a file or of numbered files, which share those of their name.
-  const fs::path own = model.files.size() == 1
-                           ? safetensors::sums_path(model.path(0))
-                           : safetensors::sums_path(path / (model.name + ".safetensors"));
-  return fs::exists(own, ignored) ? own : path / "model.sums.json";
-}
 
 std::string text_of_damage(const Damage& damage) {
   if (damage.expected.empty()) return damage.found;
@@ -95,13 +76,14 @@ std::string text_of_absent(const TensorSums& tensor) {
          "`, of which the sums have a digest";
 }
 
-void verify(const safetensors_file& file, const Sums& sums, Reporter& reporter,
-            const Watch& watch) {
+void verify(const safetensors_file& file, const safetensors::c::OpenSums& opened,
+            Reporter& reporter, const Watch& watch) {
+  const Sums& sums = opened.sums;
   std::vector<bool> is_there(sums.files().size());
   std::uint64_t total = 0;
   const std::uint32_t count = file.file_count();
   for (std::uint32_t i = 0; i < count; ++i) {
-    is_there[safetensors::entry_of(sums, file.file(i).path())] = true;
+    is_there[opened.by_file.entry_of(file.file(i).path())] = true;
     total += safetensors::unchecked(file.file(i).source())->size();
   }
   std::uint64_t before = 0;
@@ -109,7 +91,7 @@ void verify(const safetensors_file& file, const Sums& sums, Reporter& reporter,
   for (std::uint32_t i = 0; i < count; ++i) {
     const safetensors::SafeOpen& each = file.file(i);
     const auto damage = safetensors::find_damage(
-        each, safetensors::digests_of(sums, each.path()), watch.interrupt(),
+        each, opened.by_file.digests_of(each.path()), watch.interrupt(),
         watch.has_progress() ? std::function<void(std::uint64_t)>(progress) : nullptr);
     for (const Damage& range : damage) reporter.add(range);
     before += safetensors::unchecked(each.source())->size();
@@ -167,8 +149,8 @@ std::int32_t safetensors_sums_open(const char* path, std::size_t path_size, safe
                                    safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(sums, 1, "sums");
-    auto read =
-        std::make_shared<const Sums>(Sums::read(sums_at(safetensors::c::path_of(path, path_size))));
+    auto read = std::make_shared<const safetensors::c::OpenSums>(
+        Sums::read(safetensors::find_sums(safetensors::c::path_of(path, path_size))));
     *sums = new safetensors_sums{std::move(read)};
   });
 }
@@ -183,7 +165,7 @@ std::int32_t safetensors_sums_digest(const safetensors_sums* sums, const char* n
     check_pointer(sums, 1, "sums");
     check_pointer(text, 1, "text");
     const std::string_view wanted = safetensors::c::text_of(name, name_size, "name");
-    const std::optional<TensorSums> found = sums->sums->find(wanted);
+    const std::optional<TensorSums> found = sums->sums->sums.find(wanted);
     if (!found) {
       fail(ErrorCode::kTensorNotFound,
            "the sums have no digest of tensor `" + safetensors::clipped(wanted) + "`",

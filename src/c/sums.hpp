@@ -2,19 +2,25 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "safetensors/model.hpp"
 #include "safetensors/safetensors.h"
 #include "safetensors/sums.hpp"
-
-/// Immutable.
-struct safetensors_sums {
-  std::shared_ptr<const safetensors::Sums> sums;  // shared with the files that are compared
-};
+#include "safetensors/verify.hpp"
 
 namespace safetensors::c {
+
+/// Sums that were read. Immutable.
+struct OpenSums {
+  explicit OpenSums(Sums read) : sums(std::move(read)), by_file(sums) {}
+  OpenSums(const OpenSums&) = delete;
+  OpenSums& operator=(const OpenSums&) = delete;
+
+  const Sums sums;
+  const SumsByFile by_file;
+};
 
 /// Writes the text of a digest, with a NUL, to SAFETENSORS_DIGEST_SIZE bytes.
 void put_digest(const Digest& digest, char* to);
@@ -25,3 +31,7 @@ void put_digest(const Digest& digest, char* to);
 void refuse_absent(const Sums& sums, const Model& model);
 
 }  // namespace safetensors::c
+
+struct safetensors_sums {
+  std::shared_ptr<const safetensors::c::OpenSums> sums;  // shared with the files that are compared
+};

@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kModelSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".json";
-constexpr const char* kFolderSums = "model.sums.json";
 
 /// Returns a path without `suffix`; an empty path if it does not end so, or nothing is left.
 fs::path without_suffix(const fs::path& path, std::string_view suffix) {
@@ -38,17 +37,12 @@ fs::path without_suffix(const fs::path& path, std::string_view suffix) {
   return text.substr(0, text.size() - suffix.size());
 }
 
-fs::path sums_of_stem(fs::path stem) { return stem += ".sums.json"; }
+fs::path sums_of_stem(fs::path stem) { return stem += kSumsSuffix; }
 
-/// Returns the path of the sums of the model that a file of this kind belongs to; empty for a file
-/// of another kind.
-fs::path sums_of_model(const fs::path& file, ModelFileName::Kind kind) {
-  const std::string name = display_path(file.filename());
-  const ModelFileName parsed = parse_model_file_name(name);
-  if (parsed.kind != kind) return {};
-  std::string stem(parsed.name);
-  if (!parsed.variant.empty()) stem += "." + std::string(parsed.variant);
-  return sums_of_stem(file.parent_path() / path_of_name(stem));
+/// Returns whether the files of a model that has names of this kind share sums.
+bool is_numbered(ModelFileName::Kind kind) {
+  return kind == ModelFileName::Kind::kShard || kind == ModelFileName::Kind::kRank ||
+         kind == ModelFileName::Kind::kPart;
 }
 
 void remove_file_of_sums(const fs::path& path) {
@@ -98,14 +92,49 @@ Sums Sums::read(const fs::path& path) {
   }
 }
 
+std::string sums_name(std::string_view name, std::string_view variant) {
+  std::string text(name);
+  if (!variant.empty()) text.append(".").append(variant);
+  return text.append(kSumsSuffix);
+}
+
 fs::path sums_path(const fs::path& file) {
-  fs::path of_index = sums_of_model(file, ModelFileName::Kind::kIndex);
-  if (!of_index.empty()) return of_index;
+  const std::string name = display_path(file.filename());
+  const ModelFileName parsed = parse_model_file_name(name);
+  if (parsed.kind == ModelFileName::Kind::kIndex) {
+    return file.parent_path() / path_of_name(sums_name(parsed.name, parsed.variant));
+  }
   for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {
     const fs::path stem = without_suffix(file, suffix);
     if (!stem.empty()) return sums_of_stem(stem);
   }
   return sums_of_stem(file);
+}
+
+std::vector<fs::path> sums_paths(const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  std::vector<fs::path> paths = {sums_path(file)};
+  const std::string name = display_path(file.filename());
+  const ModelFileName parsed = parse_model_file_name(name);
+  if (is_numbered(parsed.kind)) {
+    paths.push_back(folder / path_of_name(sums_name(parsed.name, parsed.variant)));
+  }
+  const fs::path of_folder = folder / kFolderSums;
+  if (std::ranges::find(paths, of_folder) == paths.end()) paths.push_back(of_folder);
+  return paths;
+}
+
+fs::path find_sums(const fs::path& path) {
+  if (display_path(path).ends_with(kSumsSuffix)) {
+    return path;
+  }
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return sums_path(path);
+  const FoundModel model = find_model_files(path);
+  if (!model.index.empty()) return sums_path(path / model.index);
+  fs::path own = path / path_of_name(sums_name(model.name, model.variant));
+  fs::path of_folder = path / kFolderSums;
+  return fs::exists(own, error) || !fs::exists(of_folder, error) ? own : of_folder;
 }
 
 void io::remove_late_sums(const fs::path& file) noexcept {
@@ -117,14 +146,14 @@ void io::remove_late_sums(const fs::path& file) noexcept {
 }
 
 void remove_sums(const fs::path& file) {
-  const fs::path stem = without_suffix(file, kModelSuffix);
-  if (stem.empty()) return;
-  remove_file_of_sums(sums_of_stem(stem));
-  const fs::path of_model = sums_of_model(file, ModelFileName::Kind::kShard);
-  if (!of_model.empty()) remove_file_of_sums(of_model);
-  // A folder without an index has sums of all its files, under a name that a file may have, too.
+  if (without_suffix(file, kModelSuffix).empty()) return;
   const fs::path of_folder = file.parent_path() / kFolderSums;
-  if (of_folder != sums_of_stem(stem) && is_about(of_folder, file)) remove_file_of_sums(of_folder);
+  const std::vector<fs::path> paths = sums_paths(file);
+  for (const fs::path& path : paths) {
+    // A folder without an index has sums of all its files, under a name that a file may have, too.
+    const bool is_of_folder = path == of_folder && path != paths.front();
+    if (!is_of_folder || is_about(path, file)) remove_file_of_sums(path);
+  }
 }
 
 }  // namespace safetensors

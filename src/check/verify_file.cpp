@@ -13,37 +13,33 @@
 namespace safetensors {
 namespace {
 
-/// Returns whether a path ends with an entry's, in whole parts.
-bool ends_with(const std::filesystem::path& file, const std::filesystem::path& entry) {
-  auto at = file.end();
-  for (auto part = entry.end(); part != entry.begin();) {
-    if (at == file.begin() || *--at != *--part) return false;
-  }
-  return true;
+std::vector<std::filesystem::path> paths_of(const std::vector<FileSums>& files) {
+  std::vector<std::filesystem::path> paths;
+  paths.reserve(files.size());
+  for (const FileSums& file : files) paths.push_back(path_of_name(file.path));
+  return paths;
 }
 
 }  // namespace
 
-std::size_t entry_of(const Sums& sums, const std::filesystem::path& file) {
-  const std::vector<FileSums>& files = sums.files();
-  std::size_t found = files.size();
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    const bool is_longer = found == files.size() || files[i].path.size() > files[found].path.size();
-    if (is_longer && ends_with(file, path_of_name(files[i].path))) found = i;
-  }
-  if (found != files.size()) return found;
-  if (files.size() == 1) return 0;
+SumsByFile::SumsByFile(const Sums& sums)
+    : sums_(&sums), paths_(paths_of(sums.files())), tensors_(sums.files().size()) {
+  for (std::size_t i = 0; i < sums.size(); ++i) tensors_[sums.tensor(i).file].push_back(i);
+}
+
+std::size_t SumsByFile::entry_of(const std::filesystem::path& file) const {
+  if (const std::optional<std::size_t> found = paths_.find(file)) return *found;
+  if (tensors_.size() == 1) return 0;
   fail(ErrorCode::kInvalidArgument, "the sums have no digests of the file", {.path = file});
 }
 
-FileDigests digests_of(const Sums& sums, const std::filesystem::path& file) {
-  const std::size_t number = entry_of(sums, file);
-  const FileSums& entry = sums.files()[number];
+FileDigests SumsByFile::digests_of(const std::filesystem::path& file) const {
+  const std::size_t number = entry_of(file);
+  const FileSums& entry = sums_->files()[number];
   FileDigests digests{.nbytes = entry.nbytes, .header = entry.header};
   if (entry.header.algorithm() == DigestAlgorithm::kSha256) digests.header.reset();
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    const TensorSums tensor = sums.tensor(i);
-    if (tensor.file != number) continue;
+  for (const std::size_t i : tensors_[number]) {
+    const TensorSums tensor = sums_->tensor(i);
     if (!tensor.xxh3_128) {
       fail(ErrorCode::kInvalidArgument,
            "the sums have only a SHA-256 of tensor `" + clipped(tensor.name) +
@@ -55,6 +51,10 @@ FileDigests digests_of(const Sums& sums, const std::filesystem::path& file) {
     digests.tensors.emplace(tensor.name, std::move(wanted));
   }
   return digests;
+}
+
+FileDigests digests_of(const Sums& sums, const std::filesystem::path& file) {
+  return SumsByFile(sums).digests_of(file);
 }
 
 std::vector<Damage> find_damage(const SafeOpen& file, const FileDigests& digests,

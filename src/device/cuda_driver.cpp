@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "io/environment.hpp"
 #include "io/system.hpp"
 #include "safetensors/detail/cuda_driver.hpp"
 #include "safetensors/error.hpp"
@@ -270,5 +271,7 @@ void use_cuda_driver(const char* path) {
   using namespace device;
   chosen.store(*path == '\0' ? nullptr : search(path), std::memory_order_release);
 }
+
+bool is_cuda_engine_wanted() { return io::env_flag("SAFETENSORS_CUDA_ENGINE").value_or(true); }
 
 }  // namespace safetensors::detail

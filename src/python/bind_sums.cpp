@@ -1,4 +1,7 @@
 // _parse_sums and _sums_json: the text of sums, from and to plain objects of Python.
+#include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +10,7 @@
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "register.hpp"
+#include "safetensors/detail/path_ends.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -110,6 +114,24 @@ py::bytes sums_json(const py::list& files, const py::list& tensors, py::handle w
   return {sums.json(sha256)};
 }
 
+py::object sums_paths_of(py::handle path) {
+  py::list found;
+  for (const std::filesystem::path& each : sums_paths(path_of(path, "path"))) {
+    found.append(to_object(each));
+  }
+  return found;
+}
+
+py::object path_ends(const py::list& ends) {
+  std::vector<std::filesystem::path> paths;
+  for (const py::handle end : ends) paths.push_back(path_of(end, "path"));
+  return py::cpp_function(
+      [found = std::make_shared<const detail::PathEnds>(paths)](py::handle path) -> py::object {
+        const std::optional<std::size_t> number = found->find(path_of(path, "path"));
+        return number ? py::object(py::int_(*number)) : py::none();
+      });
+}
+
 }  // namespace
 
 void register_sums(py::module_& module) {
@@ -117,6 +139,20 @@ void register_sums(py::module_& module) {
       module, "_sums_path",
       [](py::handle path) { return to_object(sums_path(path_of(path, "path"))); }, py::arg("path"),
       "_sums_path(path)\n--\n\nReturns where the sums of a file or an index are.");
+  define(module, "_sums_paths", &sums_paths_of, py::arg("path"),
+         "_sums_paths(path)\n--\n\n"
+         "Returns where sums with digests of a file may be, the most specific first.");
+  define(
+      module, "_sums_name",
+      [](py::handle name, py::handle variant) {
+        return to_str(sums_name(text_of(name, "name"), text_of(variant, "variant")));
+      },
+      py::arg("name"), py::arg("variant"),
+      "_sums_name(name, variant)\n--\n\nReturns the name of the sums of a model.");
+  define(module, "_path_ends", &path_ends, py::arg("ends"),
+         "_path_ends(ends)\n--\n\n"
+         "Returns a function that takes a path, and returns the position of the longest of the\n"
+         "relative paths `ends` that it ends with, or None.");
   define(module, "_parse_sums", &parse_sums, py::arg("data"),
          "_parse_sums(data)\n--\n\n"
          "Returns (files, tensors, SHA-256 of the model) of the text of sums.");

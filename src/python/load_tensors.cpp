@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <set>
@@ -13,6 +12,7 @@
 #include "lazy_value.hpp"
 #include "python_index.hpp"
 #include "python_source.hpp"
+#include "safetensors/detail/cuda_driver.hpp"
 #include "to_torch.hpp"
 
 namespace safetensors::python {
@@ -36,13 +36,10 @@ const Names& names() {
   return storage.get([] { return Names(); });
 }
 
-/// Returns whether SAFETENSORS_CUDA_ENGINE is "off": torch then also copies to CUDA devices.
+/// Returns whether torch also copies to CUDA devices. Reads the environment once.
 bool is_engine_off() {
   static constinit LazyValue<bool> is_off;
-  return is_off.get([] {
-    const char* const text = std::getenv("SAFETENSORS_CUDA_ENGINE");
-    return text != nullptr && std::string_view(text) == "off";
-  });
+  return is_off.get([] { return !safetensors::detail::is_cuda_engine_wanted(); });
 }
 
 /// Returns whether the engine copies tensors to CUDA devices.

@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "safetensors/save.hpp"
 #include "safetensors/sums.hpp"
 #include "support.hpp"
 
@@ -168,4 +170,55 @@ TEST_CASE("the path of sums") {
   CHECK(sums_path("d/m.safetensors.index.fp16.json") == "d/m.fp16.sums.json");
   CHECK(sums_path("m.index.json") == "m.index.sums.json");
   CHECK(sums_path("m.bin") == "m.bin.sums.json");
+}
+
+TEST_CASE("where the sums of a file may be") {
+  using Paths = std::vector<std::filesystem::path>;
+  using safetensors::sums_paths;
+  CHECK(sums_paths("d/m.safetensors") == Paths{"d/m.sums.json", "d/model.sums.json"});
+  CHECK(sums_paths("d/model.safetensors") == Paths{"d/model.sums.json"});
+  CHECK(sums_paths("d/m-00001-of-00002.safetensors") ==
+        Paths{"d/m-00001-of-00002.sums.json", "d/m.sums.json", "d/model.sums.json"});
+  CHECK(sums_paths("model-00001-of-00002.fp16.safetensors") ==
+        Paths{"model-00001-of-00002.fp16.sums.json", "model.fp16.sums.json", "model.sums.json"});
+  CHECK(sums_paths("shard-0-m-00001-of-00002.safetensors") ==
+        Paths{"shard-0-m-00001-of-00002.sums.json", "m.sums.json", "model.sums.json"});
+  CHECK(sums_paths("weights.00.safetensors") ==
+        Paths{"weights.00.sums.json", "weights.sums.json", "model.sums.json"});
+}
+
+TEST_CASE("a file that changes loses the sums that it may have") {
+  const test::TempDir dir;
+  const auto path = [&](const char* name) { return dir.path() / name; };
+  for (const char* const file :
+       {"m-00001-of-00002.safetensors", "m-00002-of-00002.fp16.safetensors",
+        "shard-0-m-00001-of-00002.safetensors", "m.0.safetensors"}) {
+    CAPTURE(file);
+    const std::vector<std::filesystem::path> sums = safetensors::sums_paths(path(file));
+    REQUIRE(sums.size() == 3);
+    for (const std::filesystem::path& each : sums) test::write_text(each, "{}");
+    test::write_text(path("other.sums.json"), "{}");
+    safetensors::remove_sums(path(file));
+    CHECK_FALSE(std::filesystem::exists(sums[0]));
+    CHECK_FALSE(std::filesystem::exists(sums[1]));
+    CHECK(std::filesystem::exists(sums[2]));  // says nothing about the file
+    CHECK(std::filesystem::exists(path("other.sums.json")));
+  }
+}
+
+TEST_CASE("the sums that a path leads to") {
+  using safetensors::find_sums;
+  const test::TempDir dir;
+  const auto path = [&](const char* name) { return dir.path() / name; };
+  CHECK(find_sums(path("x.sums.json")) == path("x.sums.json"));
+  CHECK(find_sums(path("x.safetensors")) == path("x.sums.json"));
+  for (const char* const file :
+       {"m-00001-of-00002.fp16.safetensors", "m-00002-of-00002.fp16.safetensors"}) {
+    safetensors::save_file({}, path(file));
+  }
+  CHECK(find_sums(dir.path()) == path("m.fp16.sums.json"));
+  test::write_text(path("model.sums.json"), "{}");
+  CHECK(find_sums(dir.path()) == path("model.sums.json"));
+  test::write_text(path("m.fp16.sums.json"), "{}");
+  CHECK(find_sums(dir.path()) == path("m.fp16.sums.json"));
 }

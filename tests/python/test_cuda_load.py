@@ -338,6 +338,18 @@ def test_switched_off(cuda, path):
     assert children.run(OFF, path, env=env).split()[-4:] == ["copies", "0", "inits", "0"]
 
 
+def test_unknown_value_of_the_switch(cuda, path):
+    """A misspelt value is an error, and not the default."""
+    env = {**os.environ, "SAFETENSORS_CUDA_ENGINE": "of"}
+    assert children.run(OFF, path, env=env).split() == [
+        "SafetensorError",
+        "copies",
+        "0",
+        "inits",
+        "0",
+    ]
+
+
 def test_amd_devices_are_loaded_by_torch(cuda, path, monkeypatch):
     """A ROCm build of torch calls them cuda; an installed CUDA driver is not used."""
     monkeypatch.setattr(torch.version, "hip", "6.0")

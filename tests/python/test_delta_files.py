@@ -94,6 +94,18 @@ def test_any_number_of_files_on_either_side(folder, tmp_path):
     assert len(found) == 1
 
 
+def test_tensors_of_no_byte_and_of_one(tmp_path):
+    old = {"one": torch.tensor([3], dtype=torch.uint8), "flag": torch.tensor(True)}
+    new = {"one": torch.tensor([4], dtype=torch.uint8), "flag": torch.tensor(False)}
+    same = {"none": torch.empty(0, 2), "byte": torch.tensor([9], dtype=torch.int8)}
+    paths = [tmp_path / name for name in ("old.safetensors", "new.safetensors", "patch")]
+    save_file(old | same, paths[0])
+    save_file(new | same, paths[1])
+    delta.diff(*paths).close()
+    delta.apply_file(paths[0], [paths[2]], tmp_path / "out.safetensors")
+    assert equal(load_file(tmp_path / "out.safetensors"), new | same)
+
+
 def test_metadata_of_single_files(folder, tmp_path):
     """A patch has the target's, unless it is the base's; only single files become it."""
     file, shards = tmp_path / "out.safetensors", tmp_path / "out"

@@ -83,7 +83,7 @@ def path_of(path: str) -> str:
 
 def name_of_model(name: str, variant: str) -> str:
     """Returns the name of the sums of a model in several files of a folder."""
-    return (f"{name}.{variant}" if variant else name) + SUFFIX
+    return _core._sums_name(name, variant)
 
 
 def whole_digest(digests: Mapping[str, str], algorithm: str = SHA256) -> str:

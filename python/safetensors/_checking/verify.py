@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
@@ -118,7 +118,8 @@ class FileHashes:
 
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = dict(hashes)
-        self._names = _Suffixes(self._hashes)
+        self._paths = list(self._hashes)
+        self._find = _core._path_ends(self._paths)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileHashes, ({without_secrets(name): each for name, each in self._hashes.items()},)
@@ -129,14 +130,14 @@ class FileHashes:
         Raises:
             SafetensorError: there is none.
         """
-        found = self._names.find(path)
+        found = self._find(path)
         if found is None:
             raise failure(
                 "invalid_argument",
                 "expected_hashes has no entry for the file",
                 path=path,
             )
-        return None, None, {}, True, "sha256:" + self._hashes[found].lower()
+        return None, None, {}, True, "sha256:" + self._hashes[self._paths[found]].lower()
 
     def absent(self, shards: Sequence[FileOfLoad]) -> list[Absent]:
         """Returns nothing: the hashes of files do not say which tensors a model has.
@@ -237,7 +238,7 @@ class Verifier:
                 "sums are looked for beside local files only: for a URL or a RangeReader, verify "
                 f"is the path of the sums or a dict of digests (in {path})"
             )
-        candidates = list(_candidates(path, index_path))
+        candidates = [_sums.path_of(index_path)] if index_path else _core._sums_paths(path)
         for found in filter(os.path.exists, candidates):
             sums = self._read_once(found)
             # model.sums.json may be of model.safetensors, beside which this file is.
@@ -296,43 +297,21 @@ class _ByFile:
         self.tensors: dict[str, dict[str, TensorSums]] = {file: {} for file in sums.files}
         for name, tensor in sums.tensors.items():
             self.tensors[tensor.file][name] = tensor
-        self._names = _Suffixes(sums.files)
+        self._paths = list(sums.files)
+        self._find = _core._path_ends(self._paths)
 
     def has(self, path: str) -> bool:
         """Returns whether an entry is the end of a file's path."""
-        return self._names.find(path) is not None
+        return self._find(path) is not None
 
     def file_of(self, path: str) -> str:
         """Returns the entry of a file: the longest that its path ends with, or the only one."""
-        found = self._names.find(path)
+        found = self._find(path)
         if found is not None:
-            return found
+            return self._paths[found]
         if len(self.files) != 1:
             raise failure("invalid_argument", f"{self.path} has no digests of the file", path=path)
         return next(iter(self.files))
-
-
-class _Suffixes:
-    """Relative paths of files, found by the paths that end with them."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names: dict[str, str] = {}
-        counts: dict[str, set[int]] = {}
-        for name in names:
-            parts = _parts_of(name)
-            self._names.setdefault("/".join(parts), name)
-            counts.setdefault(parts[-1], set()).add(len(parts))
-        # The numbers of parts of the paths with the same last part, the largest first.
-        self._counts = {last: sorted(each, reverse=True) for last, each in counts.items()}
-
-    def find(self, path: str) -> str | None:
-        """Returns the longest of the names that a path ends with, in whole parts."""
-        parts = _parts_of(path)
-        for count in self._counts.get(parts[-1], ()):
-            found = self._names.get("/".join(parts[-count:]))
-            if found is not None:
-                return found
-        return None
 
 
 def _parts_of(path: str) -> list[str]:
@@ -351,16 +330,3 @@ def _numbered(path: str) -> tuple[str, str, str, int] | None:
         return None
     kind, name, variant, _, total = parsed
     return kind, name, variant, total
-
-
-def _candidates(path: str, index_path: str) -> Iterator[str]:
-    """Yields where the sums of a file may be: those of its index, its own, its model's."""
-    folder, name = os.path.split(path)
-    if index_path:
-        yield _sums.path_of(index_path)
-        return
-    yield _sums.path_of(path)
-    parsed = _core._parse_model_file_name(name)
-    if parsed is not None and parsed[0] in ("shard", "rank", "part"):
-        yield os.path.join(folder, _sums.name_of_model(parsed[1], parsed[2]))
-    yield os.path.join(folder, _sums.OF_FOLDER)

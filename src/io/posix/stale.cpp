@@ -25,6 +25,7 @@
 #include "io/temporary_name.hpp"
 #include "safetensors/detail/folder.hpp"
 #include "safetensors/error.hpp"
+#include "safetensors/sums.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -33,7 +34,6 @@ using detail::Folder;
 using detail::OwnName;
 
 constexpr std::string_view kModel = ".safetensors";
-constexpr std::string_view kSums = ".sums.json";
 constexpr std::size_t kMaxNamesPerSave = 10'000;
 constexpr std::int64_t kRestPerLook = 100;
 // For a save, where locks may not show that a process on another machine writes: it may pause.
@@ -44,7 +44,7 @@ std::vector<std::string> stems_of(const OwnName& file) {
   std::vector<std::string> stems = {OwnName::stem_of(file.text())};
   if (file.text().ends_with(kModel)) {
     const std::string begin = file.text().substr(0, file.text().size() - kModel.size());
-    stems.push_back(OwnName::stem_of(begin + std::string(kSums)));
+    stems.push_back(OwnName::stem_of(begin + kSumsSuffix));
   }
   return stems;
 }
@@ -121,7 +121,7 @@ std::size_t Folder::remove_stale(const OwnName* only, std::chrono::seconds recen
     const std::string_view stem = OwnName::stem_in(name, io::kTemporaryKind);
     const bool is_ours = only != nullptr
                              ? std::ranges::find(stems, stem) != stems.end()
-                             : stem.ends_with(io::kModel) || stem.ends_with(io::kSums) ||
+                             : stem.ends_with(io::kModel) || stem.ends_with(kSumsSuffix) ||
                                    OwnName::is_shortened(stem);
     if (is_ours) found.emplace_back(name);
     return --most > 0;
