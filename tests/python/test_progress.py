@@ -122,6 +122,25 @@ def test_what_it_raises_comes_out(model, way):
 
 
 @every_way
+def test_an_error_in_the_last_call(model, way):
+    """Nothing has changed when it is made."""
+
+    def stop(done, total):
+        if done == total:
+            raise LookupError("stopped")
+
+    before = {path.name: path.read_bytes() for path in model.glob("*.safetensors")}
+    with pytest.raises(LookupError, match="stopped"):
+        WAYS[way][0](model, progress=stop)
+    after = {path.name: path.read_bytes() for path in model.glob("*.safetensors")}
+    if "c.safetensors" in after:  # made by the way itself
+        before["c.safetensors"] = before["a.safetensors"]
+    after.pop("module.safetensors", None)
+    assert before == after
+    assert not {"made", "out", "saved", "out.safetensors"} & {path.name for path in model.iterdir()}
+
+
+@every_way
 def test_other_values_are_refused(model, way):
     WAYS[way][0](model, progress=False)
     WAYS[way][0](model, progress=True)  # nobody sees it here

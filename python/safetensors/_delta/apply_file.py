@@ -99,7 +99,6 @@ def apply_file(
         raise ValueError("in_place changes tensors, and sums need an output")
     if output is None:
         apply_in_place(model, patches, verify, already, shared, choice, report)
-        report.finish()
         return
     refuse_url(output)
     with contextlib.ExitStack() as stack:
@@ -113,7 +112,6 @@ def apply_file(
         path = os.path.abspath(os.fsdecode(output))
         report.expect(sum(sum(sizes.values()) for sizes in work.sizes))
         _write(work, path, _is_folder(output, files), SaveArguments(fsync=fsync, sums=sums), report)
-        report.finish()
 
 
 def _is_folder(output: Path, files: FileTensors) -> bool:
@@ -226,6 +224,7 @@ def _write(
         with open_writer(output, work.specs[0], options) as writer:
             work.write(0, writer)
             work.finish()
+            report.finish()
         return
     name = _name_of(work.files)
     _refuse_others(output, name)
@@ -241,6 +240,7 @@ def _write(
             with open_writer(part, specs, how) as writer:
                 work.write(number, writer)
         work.finish()
+        report.finish()
         nbytes = sum(sum(sizes.values()) for sizes in work.sizes)
         split = Split([list(specs) for specs in work.specs], nbytes)
         target.commit(split, digests)

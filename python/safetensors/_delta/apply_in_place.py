@@ -55,6 +55,7 @@ def _edits(
 
     chain = given.rest(digest) if already == "skip" else given
     if chain is None:
+        report.finish()
         return
     work = {name: chain.changes(name) for name in chain.names}
     changed = {name: specs[name] for name in work if name in specs}
@@ -76,6 +77,7 @@ def _edits(
             assert found is not None
             digests[name] = found
         check_whole(chain, digests, {name: each[-1].target for name, each in work.items()})
+    report.finish()
 
 
 def _check_blocks(changes: list[Change]) -> None:

@@ -138,10 +138,10 @@ def _update_in_place(
         report.expect(sum(nbytes_of(rows_of(changed)).values()))
         for name, tensor in tensors.items():
             yield name, functools.partial(_new_bytes, name, tensor, report)
+        report.finish()
 
     path = os.path.abspath(os.fsdecode(filename))
     edit_files([path], os.path.basename(path), edits_of, shared)
-    report.finish()
 
 
 def _new_bytes(name: str, tensor: Any, report: Report, old: bytes) -> memoryview:

@@ -81,8 +81,7 @@ def safe_create(
             such as a pipe, needs others first.
         fsync: if true, closing returns only after the file and its name are on the disk.
         progress: true for a bar; or called as `progress(done, total)` with bytes of the file, or
-            of the tensors with `max_shard_size`. If it
-            raises, the writer has failed.
+            of the tensors with `max_shard_size`. If it raises, the writer has failed.
         sums: whether to write the digests of the tensors beside a file at a path, as `save_file`.
             Tensors that are copied, or not written in the order of their bytes, are read for it.
 

@@ -120,9 +120,11 @@ def convert(
             if is_folder:
                 plan.notes += plan.companions.notes
                 plan.companions.add_to(writer._open())
+            if not verify:
+                report.finish()  # before the files take their names
         if verify:
             compare(plan, dst, threads, report.add)
-        report.finish()
+            report.finish()
         return plan.notes
 
 
