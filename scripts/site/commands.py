@@ -28,12 +28,12 @@ def names() -> list[str]:
 
 def with_links(guide: str) -> str:
     """Returns docs/cli.md with a link to the page of each command beneath the section's heading."""
-    known = main.commands(main.parser())
+    known = names()
 
     def heading(match: re.Match[str]) -> str:
-        names = [name for name in match[1].split(", ") if name in known]
-        links = ", ".join(f"[`{name}`](commands/{name}.md)" for name in names)
-        return f"{match[0]}\n\nAll options: {links}.\n" if names else match[0]
+        own = [name for name in match[1].split(", ") if name in known]
+        leads = ", ".join(f"[`{name}`](commands/{name}.md)" for name in own)
+        return f"{match[0]}\n\nAll options: {leads}.\n" if own else match[0]
 
     return HEADING.sub(heading, guide)
 

@@ -24,10 +24,8 @@ CALL = re.compile(r"^(safetensors \w+) .*|^(\w+)\(.*\)$")
 LONGEST = 24
 """The number of characters up to which code with an option stays on one line."""
 TITLE = re.compile(r"^ *- (.*): (\S+\.md)$", re.MULTILINE)
-
-
-ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"\bdocs/([\w-]+)\.md\b")
+ROOT = Path(__file__).parents[2]
 
 
 def titles(root: Path) -> dict[str, str]:
@@ -39,11 +37,17 @@ def titles(root: Path) -> dict[str, str]:
 def linked(text: str, ending: str) -> str:
     """Returns a text of the reference with links, by their titles, to the documents it names."""
     known = titles(ROOT)
-    return NAMED.sub(lambda name: f"[{known[f'{name[1]}.md']}](../{name[1]}.{ending})", text)
+
+    def link(name: re.Match[str]) -> str:
+        if f"{name[1]}.md" not in known:
+            raise BrokenLink(f"the reference names {name[0]}, which mkdocs.yml does not list")
+        return f"[{known[f'{name[1]}.md']}](../{name[1]}.{ending})"
+
+    return NAMED.sub(link, text)
 
 
 class BrokenLink(Exception):
-    """A link of a document to a file that does not exist."""
+    """A link to a file that does not exist, or to no page."""
 
 
 class Translator:
