@@ -201,7 +201,7 @@ def test_summary(tmp_path):
     tensors = layers(3) | {"ids": np.zeros(5, np.int64)}
     with handle_of(tmp_path, tensors) as f:
         of_handle = safetensors.summary(f)
-    of_path, of_dict = safetensors.summary(tmp_path / "model.safetensors"), None
+    of_path = safetensors.summary(tmp_path / "model.safetensors")
     of_dict = safetensors.summary(tensors)
     for each in (of_handle, of_path, of_dict):
         assert (each.tensors, each.parameters, each.nbytes) == (7, 38, 172)
@@ -221,6 +221,15 @@ def test_summary(tmp_path):
         safetensors.summary(tmp_path / "none.safetensors")
     with pytest.raises(TypeError, match="found int"):
         safetensors.summary(3)
+
+
+def test_a_loader_shows_its_state(tmp_path):
+    pytest.importorskip("torch")
+    with handle_of(tmp_path, {"a": np.zeros(2)}, framework="pt") as f:
+        loader = f.prefetch()
+        assert repr(loader) == "<PrefetchLoader of 1 tensor>"
+        loader.close()
+        assert repr(loader) == "<PrefetchLoader of 1 tensor, closed>"
 
 
 def test_a_histogram_of_nothing_is_empty():

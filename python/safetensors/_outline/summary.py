@@ -14,6 +14,7 @@ from .._model_folder import BY_RULE, Choice
 from .._paths import is_url
 from .._text import count, rounded, shown, size
 from .contents import Contents, base_name, facts, of_handles, of_weights
+from .html import MOST_ROWS
 from .tree import outline_of
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ class Summary:
     def __init__(self, contents: Contents) -> None:
         from .views import page_of
 
-        outline = outline_of(contents.tensors, rows=0)
+        outline = outline_of(contents.tensors, rows=MOST_ROWS)
         self._facts = facts(contents.kind, outline)
-        self._html = page_of(contents)
+        self._html = page_of(contents, outline)
         self._types = outline.types
         self.title: str = contents.title
         """The base name of the file or folder."""

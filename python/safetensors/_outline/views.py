@@ -16,7 +16,7 @@ from .._core import PySafeSlice, TensorMeta, safe_open
 from .._text import count, rounded, shape, size
 from . import html
 from .contents import Contents, base_name, facts, of_handles, of_weights
-from .tree import outline_of
+from .tree import Outline, outline_of
 
 _MOST_ENTRIES = 60
 _MOST_RECORDS_NBYTES = 16 << 20
@@ -36,9 +36,8 @@ def _or_none(view: Callable[[_Object], str]) -> Callable[[_Object], str | None]:
     return shown
 
 
-def page_of(contents: Contents) -> str:
-    """Returns the blocks for a file or model."""
-    outline = outline_of(contents.tensors, rows=html.MOST_ROWS)
+def page_of(contents: Contents, outline: Outline) -> str:
+    """Returns the blocks for a file or model and its tree."""
     blocks = [html.heading(contents.title, facts(contents.kind, outline))]
     blocks += [html.paragraph(f"⚠ {each}") for each in contents.warnings[:5]]
     blocks += [html.types_bar(outline.types), html.tree(outline)]
@@ -55,12 +54,16 @@ def page_of(contents: Contents) -> str:
 
 @_or_none
 def of_handle(handle: safe_open) -> str:
-    return page_of(of_handles([handle]))
+    return _page_of(of_handles([handle]))
 
 
 @_or_none
 def of_weights_model(model: Any) -> str:
-    return page_of(of_weights(model))
+    return _page_of(of_weights(model))
+
+
+def _page_of(contents: Contents) -> str:
+    return page_of(contents, outline_of(contents.tensors, rows=html.MOST_ROWS))
 
 
 @_or_none
