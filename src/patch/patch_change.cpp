@@ -15,12 +15,12 @@ namespace safetensors {
 namespace {
 
 /// Bytes of a file, and what keeps them.
-struct FileBytes {
+struct KeptBytes {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
 };
 
-FileBytes bytes_in(const SafeOpen& file, const TensorInfo& info, const Interrupt& interrupt) {
+KeptBytes bytes_in(const SafeOpen& file, const TensorInfo& info, const Interrupt& interrupt) {
   const TensorView view = file.get_tensor(info, interrupt);
   return {view.owner(), view.bytes()};
 }
@@ -68,8 +68,8 @@ struct PatchChange::State {
   std::filesystem::path path;
   std::string name;
   DigestAlgorithm algorithm;
-  FileBytes raw;  // the record
-  FileBytes values;
+  KeptBytes raw;  // the record
+  KeptBytes values;
   PatchRecord record;
   bool is_sub_byte = false;  // blocks of a sub-byte type
   std::optional<Dtype> dtype;
@@ -98,7 +98,7 @@ PatchChange::State::State(const SafeOpen& file, const TensorInfo& entry,
       name(tensor),
       algorithm(used),
       raw(bytes_in(file, entry, interrupt)),
-      values(value_entry == nullptr ? FileBytes() : bytes_in(file, *value_entry, interrupt)),
+      values(value_entry == nullptr ? KeptBytes() : bytes_in(file, *value_entry, interrupt)),
       record(named(path, name, [&] {
         const Dtype of_values = value_entry == nullptr ? Dtype::kU8 : value_entry->dtype;
         return PatchRecord(raw.bytes, values.bytes, of_values, used, name, interrupt);

@@ -14,12 +14,12 @@ namespace safetensors {
 
 namespace {
 
-constexpr std::string_view kFormat = "safetensors-patch";
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kPatchFormat = "safetensors-patch";
+constexpr std::string_view kPatchVersion = "1";
 constexpr std::size_t kMaxLabelSize = 256;
 
-constexpr std::string_view kRecords = "r/";
-constexpr std::string_view kValues = "v/";
+constexpr std::string_view kRecordPrefix = "r/";
+constexpr std::string_view kValuePrefix = "v/";
 
 /// Handles the events of read_json_document() for an object of strings. A method that returns false
 /// stops the reader; limit() then says which limit is exceeded, if it is one.
@@ -76,11 +76,11 @@ std::string quoted(const std::optional<std::string_view>& value) {
 class PatchMetadata {
  public:
   explicit PatchMetadata(const SafeOpen& file) : file_(file) {
-    if (find("format") != kFormat) {
-      refuse("not a patch: its metadata has no `format` of `" + std::string(kFormat) + "`");
+    if (find("format") != kPatchFormat) {
+      refuse("not a patch: its metadata has no `format` of `" + std::string(kPatchFormat) + "`");
     }
     const auto version = find("patch_version");
-    if (version != kVersion) refuse("version " + quoted(version) + " of patches is unknown");
+    if (version != kPatchVersion) refuse("version " + quoted(version) + " of patches is unknown");
   }
 
   [[nodiscard]] Digest digest(const char* key) const {
@@ -129,22 +129,22 @@ class PatchMetadata {
 std::vector<std::string_view> names_of(const SafeOpen& file) {
   const std::vector<std::string_view> keys = file.keys();  // records, and then values
   const auto is_known = [](std::string_view key) {
-    return key.starts_with(kRecords) || key.starts_with(kValues);
+    return key.starts_with(kRecordPrefix) || key.starts_with(kValuePrefix);
   };
   if (const auto other = std::ranges::find_if_not(keys, is_known); other != keys.end()) {
     patch::fail_tensor(ErrorCode::kInvalidPatch, file.path(), *other,
                        "entry `" + clipped(*other) + "` is neither a record nor values");
   }
-  const auto middle =
-      std::ranges::find_if(keys, [](std::string_view key) { return key.starts_with(kValues); });
+  const auto middle = std::ranges::find_if(
+      keys, [](std::string_view key) { return key.starts_with(kValuePrefix); });
   std::vector<std::string_view> names;
   names.reserve(static_cast<std::size_t>(middle - keys.begin()));
   for (auto key = keys.begin(); key != middle; ++key) {
-    names.push_back(key->substr(kRecords.size()));
+    names.push_back(key->substr(kRecordPrefix.size()));
   }
   auto next = names.begin();
   for (auto key = middle; key != keys.end(); ++key) {
-    const std::string_view name = key->substr(kValues.size());
+    const std::string_view name = key->substr(kValuePrefix.size());
     while (next != names.end() && *next < name) ++next;
     if (next == names.end() || *next != name) {
       patch::fail_tensor(ErrorCode::kInvalidPatch, file.path(), name,

@@ -21,7 +21,7 @@ py::object optional_text(const std::optional<std::string_view>& text) {
   return text ? to_unicode(*text) : py::none();
 }
 
-py::object to_dict(const std::optional<Metadata>& metadata) {
+py::object optional_metadata(const std::optional<Metadata>& metadata) {
   if (!metadata) return py::none();
   py::dict dict;
   for (const auto& [key, value] : *metadata) dict[to_unicode(key)] = to_unicode(value);
@@ -42,7 +42,8 @@ py::tuple read_patch(const Handle& handle) {
   }
   return py::make_tuple(to_str(patch.base().text()), to_str(patch.target().text()),
                         optional_text(patch.base_label()), optional_text(patch.target_label()),
-                        to_dict(patch.metadata()), to_str(name(patch.algorithm())), names);
+                        optional_metadata(patch.metadata()), to_str(name(patch.algorithm())),
+                        names);
 }
 
 std::unique_ptr<PatchChange> read_change(const Handle& handle, py::handle tensor,
