@@ -57,7 +57,7 @@ py::tuple choose_files(py::handle folder, py::handle names, py::handle name, py:
 }
 
 /// Returns a dict from the path of each file to its tensors' names, and the total size or None.
-py::tuple to_object(const ShardIndex& index) {
+py::tuple tuple_of_index(const ShardIndex& index) {
   std::vector<std::size_t> counts(index.files().size());
   for (std::size_t i = 0; i < index.size(); ++i) ++counts[index.file(i)];
   std::vector<py::list> lists;
@@ -79,7 +79,7 @@ py::tuple to_object(const ShardIndex& index) {
 
 py::tuple read_index(py::handle path) {
   const std::filesystem::path file = path_of(path, "path");
-  return to_object([&] {
+  return tuple_of_index([&] {
     const GilRelease release;
     return ShardIndex::read(file);
   }());
@@ -102,7 +102,7 @@ ShardIndex parse_named(std::span<const std::byte> text, const std::filesystem::p
 py::tuple parse_index(py::handle data, py::handle name) {
   const BufferView view(data, "data");
   const std::filesystem::path file = path_of(name, "name");
-  return to_object([&] {
+  return tuple_of_index([&] {
     const GilRelease release;
     return parse_named(view.bytes(), file);
   }());
@@ -119,7 +119,7 @@ py::tuple find_in_folder(py::handle folder, py::handle name, py::handle variant,
     return find_model_files(path, choice, given);
   }();
   return py::make_tuple(to_tuple(found),
-                        found.content ? py::object(to_object(*found.content)) : py::none());
+                        found.content ? py::object(tuple_of_index(*found.content)) : py::none());
 }
 
 std::vector<std::string_view> texts_of(const py::list& names) {
