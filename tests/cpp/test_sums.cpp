@@ -192,7 +192,7 @@ TEST_CASE("a file that changes loses the sums that it may have") {
   const auto path = [&](const char* name) { return dir.path() / name; };
   for (const char* const file :
        {"m-00001-of-00002.safetensors", "m-00002-of-00002.fp16.safetensors",
-        "shard-0-m-00001-of-00002.safetensors", "m.0.safetensors"}) {
+        "shard-0-m-00001-of-00002.safetensors", "weights.0.safetensors"}) {
     CAPTURE(file);
     const std::vector<std::filesystem::path> sums = safetensors::sums_paths(path(file));
     REQUIRE(sums.size() == 3);
