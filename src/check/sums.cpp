@@ -132,8 +132,8 @@ fs::path find_sums(const fs::path& path) {
   if (!fs::is_directory(path, error)) return sums_path(path);
   const FoundModel model = find_model_files(path);
   if (!model.index.empty()) return sums_path(path / model.index);
-  fs::path own = path / path_of_name(sums_name(model.name, model.variant));
-  fs::path of_folder = path / kFolderSums;
+  const fs::path own = path / path_of_name(sums_name(model.name, model.variant));
+  const fs::path of_folder = path / kFolderSums;
   return fs::exists(own, error) || !fs::exists(of_folder, error) ? own : of_folder;
 }
 

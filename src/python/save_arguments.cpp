@@ -25,7 +25,7 @@ py::object to_dict(const std::vector<detail::WriteSums::Written>* written) {
     result[to_unicode(each.name)] =
         py::make_tuple(to_str(text.substr(text.find(':') + 1)), py::bytes(blocks));
   }
-  return std::move(result);
+  return result;
 }
 
 std::unique_ptr<detail::WriteSums> to_write_sums(py::handle given) {
