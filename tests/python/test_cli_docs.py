@@ -99,7 +99,7 @@ def test_the_section_runs(section: str, files: Path, tmp_path: Path) -> None:
 def test_no_example_is_left_out() -> None:
     """None has a URL, a device, or an identity of Sigstore."""
     blocks = [block for blocks in SECTIONS.values() for block in blocks]
-    assert len(blocks) == TEXT.count("```console") == 23
+    assert len(blocks) == TEXT.count("```console") == 24
     assert not any(re.search("://|cuda|sigstore", block) for block in blocks)
 
 

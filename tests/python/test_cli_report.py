@@ -71,7 +71,7 @@ def test_a_page(model, tmp_path):
     assert said == f"{target}: {target.stat().st_size / 1000:.1f} kB\n"
     words = read(target)
     assert "model.safetensors safetensors · 8 tensors · 4.29 k parameters" in words
-    assert "check: ok, 1 file" in words
+    assert "check: model.safetensors: ok: 8 tensors, 17.7 kB, F32, F64, I64" in words
     assert "F32 6 4,283 17.1 kB 32.00" in words
     assert "0.w … 3.w F32 5.1 kB 4 \u00d7 [40, 8]" in words
     assert re.search(r"big F32 \[3000\] -2 6 max \|x\| 6 zeros 0.0% mean 2", words)
@@ -91,9 +91,9 @@ def test_against_another(model, tmp_path):
         cli.output("report", path, "--against", other, "-o", target, "--force", *quick)
         words = read(target)
         assert "Against other 4 tensors equal, 5 differ" in words
-        assert "big F32 F32 0.06 0.0306 1.000%" in words
+        assert "big F32 F32 0.06 0.025 0.0306 1.000% 1.000000 100.0%" in words
         assert "h.0.w F32 F16" in words
-        assert "h.1.w F32 F32 not comparable" in words
+        assert "h.1.w F32 F32 [40, 8] -> [2, 8]" in words
         assert "one F64 missing" in words
         assert "new missing F64" in words
     cli.output("report", other, "-o", target, "--force")

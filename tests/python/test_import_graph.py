@@ -119,6 +119,7 @@ USERS_OF_WEIGHTS = {
     "_cli/source_weights.py",
     "_cli/weight_model.py",
     "_outline/summary.py",
+    "_weight_models.py",
 }
 """What of the core imports the weight layer, to show, sum up and convert models."""
 

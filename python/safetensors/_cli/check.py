@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from .. import _core
 from .._model_folder import SUFFIX, all_files, all_indexes
 from .._shards import ShardFile
+from .._weight_models import is_gguf
 from . import diagnose, patches, repair, text, weight_model
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems
@@ -79,8 +80,8 @@ def _check(path: str, arguments: argparse.Namespace, out: Output) -> list[_Verdi
     """Checks files, and after those of a quantised model how they fit together."""
     read, verdicts = arguments.read, []
     # What is called a safetensors file is checked to be one.
-    is_gguf = not path.endswith(SUFFIX) and weight_model.is_gguf(path)
-    if arguments.raw or not is_gguf:
+    is_files = path == STDIN or path.endswith(SUFFIX) or not is_gguf(path)
+    if arguments.raw or is_files:
         if path != STDIN and os.path.isdir(path):
             verdicts = _check_folder(path, read, out)
         else:

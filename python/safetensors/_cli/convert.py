@@ -16,13 +16,13 @@ import os
 from .. import _core
 from .._paths import is_model, visible
 from .._saving.companions import Companions
+from .._weight_models import is_gguf
 from . import convert_report, writing
 from .errors import CliError
 from .model import add_choice, choice_of, files_of
 from .opening import open_regular, refuse_stdin
 from .output import Output
 from .source import Source
-from .weight_model import is_gguf
 from .writing import Target, target_of, write_source
 
 EXAMPLES = """

@@ -16,7 +16,7 @@ from .errors import NEGATIVE, CliError
 from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
 from .output import Advance, Output
-from .weight_model import WeightModel, add_view, opened_both
+from .weight_model import WeightModel, add_view, opened_together
 
 EXAMPLES = """
 safetensors diff old.safetensors new.safetensors
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.patch is not None:
         _check_patch(arguments)
     choice = choice_of(arguments)
-    a, b = opened_both(arguments)
+    a, b = opened_together([arguments.a, arguments.b], arguments)
     with a, b:
         if arguments.patch is not None and isinstance(a, WeightModel):
             raise CliError("--patch is for safetensors files as they are stored: add --raw")

@@ -12,8 +12,11 @@ from .output import Advance, Column, Output
 if TYPE_CHECKING:
     from .difference import Difference
 
+HEADS = ("max |a-b|", "mean", "rms", "relative", "cosine", "differ")
+"""The titles of what cells() returns."""
 
-class _Row(NamedTuple):
+
+class Row(NamedTuple):
     """A tensor of one or both models. `difference` is None if its values cannot be compared."""
 
     name: str
@@ -26,6 +29,10 @@ class _Row(NamedTuple):
 
     def is_equal(self) -> bool:
         return self.difference is not None and self.difference.differ == 0
+
+    def is_same(self) -> bool:
+        """Returns whether values and types are equal."""
+        return self.is_equal() and self.first == self.second
 
 
 def tolerance_of(given: str) -> float:
@@ -45,10 +52,9 @@ def run(a: Model, b: Model, arguments: argparse.Namespace, out: Output) -> int:
     except ImportError:
         raise CliError("diff --stats needs NumPy: pip install numpy") from None
     tolerance = None if arguments.tolerance is None else tolerance_of(arguments.tolerance)
-    rows = _compare(a.by_name(), b.by_name(), out)
-    rows.sort(key=_worst_first)
+    rows = compared(a.by_name(), b.by_name(), out)
     equal = sum(row.is_equal() for row in rows)
-    shown = [row for row in rows if not row.is_equal() or row.first != row.second]
+    shown = [row for row in rows if not row.is_same()]
     if arguments.json:
         out.json({"equal": equal, "tensors": [_as_json(row) for row in shown]})
     else:
@@ -63,17 +69,18 @@ def run(a: Model, b: Model, arguments: argparse.Namespace, out: Output) -> int:
     return 0 if is_within else NEGATIVE
 
 
-def _compare(a: dict[str, Placed], b: dict[str, Placed], out: Output) -> list[_Row]:
+def compared(a: dict[str, Placed], b: dict[str, Placed], out: Output) -> list[Row]:
+    """Compares the tensors of two models, and returns a row for each, the worst first."""
     both = sorted(a.keys() & b.keys(), key=text.natural_key)
     total = sum(models[name].tensor.nbytes for name in both for models in (a, b))
     with out.progress("comparing", total) as advance:
         rows = [_compared(name, a[name], b[name], advance) for name in both]
-    rows += [_Row(n, a[n].tensor.dtype, "", None, "only in A") for n in a.keys() - b.keys()]
-    rows += [_Row(n, "", b[n].tensor.dtype, None, "only in B") for n in b.keys() - a.keys()]
-    return rows
+    rows += [Row(n, a[n].tensor.dtype, "", None, "only in A") for n in a.keys() - b.keys()]
+    rows += [Row(n, "", b[n].tensor.dtype, None, "only in B") for n in b.keys() - a.keys()]
+    return sorted(rows, key=_worst_first)
 
 
-def _compared(name: str, a: Placed, b: Placed, advance: Advance) -> _Row:
+def _compared(name: str, a: Placed, b: Placed, advance: Advance) -> Row:
     from .difference import measure
 
     x, y = a.tensor, b.tensor
@@ -83,17 +90,17 @@ def _compared(name: str, a: Placed, b: Placed, advance: Advance) -> _Row:
         why = f"{text.shape(x.shape)} -> {text.shape(y.shape)}"
     if not why:
         difference = measure(a, b, advance)
-    return _Row(name, x.dtype, y.dtype, difference, why)
+    return Row(name, x.dtype, y.dtype, difference, why)
 
 
-def _worst_first(row: _Row) -> tuple[float, Any]:
+def _worst_first(row: Row) -> tuple[float, Any]:
     """Returns a key that places tensors without a relative difference before all others."""
     found = row.difference
     relative = math.inf if found is None or found.relative is None else found.relative
     return -(math.inf if math.isnan(relative) else relative), text.natural_key(row.name)
 
 
-def _show(rows: list[_Row], out: Output) -> None:
+def _show(rows: list[Row], out: Output) -> None:
     for row in rows:
         if row.difference is None:
             sign, style = ("-", "red") if not row.second else ("+", "green")
@@ -104,14 +111,13 @@ def _show(rows: list[_Row], out: Output) -> None:
     measured = [(row, row.difference) for row in rows if row.difference is not None]
     if measured:
         columns = [Column("name", "cyan"), Column("A", "magenta"), Column("B", "magenta")]
-        heads = ("max |a-b|", "mean", "rms", "relative", "cosine", "differ")
-        columns += [Column(head, right=True) for head in heads]
-        out.table(columns, [[*row[:3], *_cells(found)] for row, found in measured])
+        columns += [Column(head, right=True) for head in HEADS]
+        out.table(columns, [[*row[:3], *cells(found)] for row, found in measured])
     if rows:
         out.line()
 
 
-def _cells(found: "Difference") -> list[str]:
+def cells(found: "Difference") -> list[str]:
     relative = "-" if found.relative is None else f"{found.relative:.3%}"
     cosine = "-" if found.cosine is None else f"{found.cosine:.6f}"
     numbers = [f"{number:.3g}" for number in (found.largest, found.mean, found.rms)]
@@ -119,7 +125,7 @@ def _cells(found: "Difference") -> list[str]:
     return [*numbers, relative, cosine, f"{share:.1%}"]
 
 
-def _as_json(row: _Row) -> dict[str, Any]:
+def _as_json(row: Row) -> dict[str, Any]:
     described: dict[str, Any] = {"name": row.name, "a": row.first, "b": row.second}
     if row.difference is None:
         return {**described, "why": row.why}

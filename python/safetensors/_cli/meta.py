@@ -12,6 +12,7 @@ from .._core import _write_with_header
 from .._near_names import suggestions
 from .._paths import is_url
 from .._saving.arguments import SaveArguments
+from .._weight_models import is_gguf
 from . import output, text, weight_model
 from .errors import NEGATIVE, CliError
 from .model import add_choice, choice_of
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         raise CliError("meta: cannot print and change metadata in one command")
     if arguments.path == STDIN:
         raise CliError("meta: standard input cannot be changed: name a file")
-    if weight_model.is_gguf(arguments.path, choice_of(arguments)):
+    if is_gguf(arguments.path, choice_of(arguments)):
         raise CliError(f"{arguments.path}: meta changes safetensors files, and this is GGUF")
     if is_url(arguments.path):
         raise CliError("meta: a file behind a URL cannot be changed: name a file")

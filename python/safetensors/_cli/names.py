@@ -10,8 +10,10 @@ import re
 import sys
 
 from .._model_folder import BY_RULE
+from .._weight_models import is_weight_model
 from .model import Model
-from .weight_model import WeightModel, is_weight_model
+from .opening import STDIN
+from .weight_model import WeightModel
 
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _MOST = 10_000
@@ -30,10 +32,10 @@ def main() -> int:
 
 
 def _names(path: str) -> list[str]:
-    if is_weight_model(path, BY_RULE):
+    if path == STDIN or "://" in path:
+        return []  # completing neither waits for input nor connects
+    if is_weight_model(path):
         with WeightModel(path, BY_RULE, is_asked_for=False) as weights:
             return [*weights.by_name(), *weights.aliases()]
-    if path == "-" or "://" in path:
-        return []  # completing neither waits for input nor connects
     with Model(path) as model:
         return [*model.by_name()]

@@ -3,7 +3,7 @@
 import io
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .._core import SafetensorError, _data_begin, _plan_layout, _safe_open_handle, safe_open
 from .._reading import LENGTH_NBYTES, read_all, read_some
@@ -117,13 +117,15 @@ class File:
         for data in self.chunks(tensor):
             yield decoded(data, tensor.dtype), len(data)
 
-    def value_at(self, tensor: Tensor, index: int) -> Any:
-        """Returns the value at an index of a tensor, flat."""
+    def values_between(self, tensor: Tensor, begin: int, end: int) -> "Array":
+        """Returns some values of a tensor, flat. Needs NumPy."""
         from .decode import decoded
 
         bits = BITS[tensor.dtype]
-        data = self.read(tensor.begin + index * bits // 8, max(bits // 8, 1))
-        return decoded(data, tensor.dtype)[index % 2 if bits == 4 else 0].item()
+        first, last = begin * bits // 8, -(-end * bits // 8)
+        values = decoded(self.read(tensor.begin + first, last - first), tensor.dtype)
+        skipped = begin - first * 8 // bits  # of the first byte, which may have two values
+        return values[skipped : skipped + end - begin]
 
     def about(self, tensor: Tensor) -> list[str]:
         """Returns lines about how the file stores a tensor, if that needs any."""

@@ -12,7 +12,7 @@ from .errors import CliError
 from .model import add_choice
 from .opening import STDIN
 from .output import Output
-from .reader import SafetensorError
+from .weight_model import add_view
 from .writing import refuse_existing
 
 EXAMPLES = """
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     add_choice(parser)
+    add_view(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -50,12 +51,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         raise CliError("report reads files, not standard input")
     target = arguments.output
     refuse_existing(target, arguments.force)
-    try:
-        data = page(arguments, out).encode("utf-8", "backslashreplace")
-    except ValueError as error:
-        if getattr(error, "code", None) is None or isinstance(error, SafetensorError):
-            raise
-        raise CliError(str(error)) from None  # of the weight layer, which is not imported here
+    data = page(arguments, out).encode("utf-8", "backslashreplace")
     _core._write_file(target, data, False)
     if not out.quiet:
         out.line(f"{target}: {text.size(len(data))}")

@@ -1,24 +1,27 @@
 """Makes the page of `report`. Needs NumPy."""
 
 import argparse
-import math
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .._outline import html
-from .._outline.contents import base_name, facts
+from .._outline.contents import Contents, base_name, facts
 from .._outline.tree import Outline, outline_of
-from . import main, text
+from . import diff_stats, main, text
 from .dtypes import element_count
-from .model import Placed, choice_of
+from .model import Placed
 from .output import Advance, Output
-from .report_model import Difference, Subject, measure, opened
+from .reader import File, Tensor
+from .report_model import contents_of, placed_in
 from .statistics import histogram, statistics
 from .tree_map import tree_map
+from .weight_model import opened_together
 
 _MOST_ROWS = 400
 _MOST_HISTOGRAMS = 24
 _MOST_DIFFERENCES = 60
+_MOST_VERDICTS = 4
 _BINS = 48
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -45,18 +48,19 @@ font:11px/1.5 ui-monospace,monospace}}
 def page(arguments: argparse.Namespace, out: Output) -> str:
     """Returns the page for the arguments of the command."""
     paths = [arguments.path, *([arguments.against] if arguments.against is not None else [])]
-    with opened(paths, choice_of(arguments), arguments.quick) as subjects:
-        subject = subjects[0]
-        contents = subject.contents
+    with contextlib.ExitStack() as stack:
+        models = [stack.enter_context(each) for each in opened_together(paths, arguments)]
+        contents = stack.enter_context(contents_of(models[0]))
+        placed = [placed_in(model, arguments.quick) for model in models]
         outline = outline_of(contents.tensors, rows=_MOST_ROWS)
         blocks = [_HEAD.format(title=html.escaped(contents.title))]
-        blocks.append(_summary(subject, outline, arguments))
+        blocks.append(_summary(contents, outline, arguments))
         blocks.append(_map(outline))
         blocks.append(_types(outline))
         blocks.append(_section("Tensors", html.wrapped(html.tree(outline))))
-        blocks.append(_histograms(subject, arguments.quick, out))
-        if len(subjects) > 1:
-            blocks.append(_differences(subject, subjects[1], arguments, out))
+        blocks.append(_histograms(placed[0], arguments.quick, out))
+        if len(placed) > 1:
+            blocks.append(_differences(placed[0], placed[1], arguments, out))
         rest = [
             html.pairs("configuration", contents.config, 100),
             html.pairs("metadata", contents.metadata, 100),
@@ -72,11 +76,10 @@ def _section(title: str, body: str) -> str:
     return f"<h2>{html.escaped(title)}</h2>\n{body}\n"
 
 
-def _summary(subject: Subject, outline: Outline, arguments: argparse.Namespace) -> str:
-    contents = subject.contents
+def _summary(contents: Contents, outline: Outline, arguments: argparse.Namespace) -> str:
     blocks = [html.heading(contents.title, facts(contents.kind, outline))]
     blocks += [html.paragraph(f"⚠ {warning}") for warning in contents.warnings]
-    blocks += [html.paragraph(said) for said in _checked(arguments.path)]
+    blocks += [html.paragraph(said) for said in _checked(arguments)]
     if contents.files:
         files = html.bars(((name, nbytes, "") for name, nbytes in contents.files), 200)
         blocks.append(html.folded(f"files ({len(contents.files):,})", files))
@@ -94,17 +97,21 @@ class _Answers(Output):
         self.value = value
 
 
-def _checked(path: str) -> list[str]:
-    """Returns what `check` says, with base names."""
+def _checked(arguments: argparse.Namespace) -> list[str]:
+    """Returns the lines of `check` with base names: up to ten of what is wrong, else of all if they
+    are few."""
     answers = _Answers()
-    words = ["check", "--json", "--quiet", "--", path]
+    view = [f"--{name}" for name in ("model", "raw") if getattr(arguments, name)]
+    words = ["check", "--json", "--quiet", *view, "--", arguments.path]
     given = main.parser().parse_args(words)
     given.run(given, answers)
-    verdicts = [each for each in answers.value if each["kind"] != "gguf"]
+    verdicts = answers.value
     bad = [each for each in verdicts if each["kind"] != "ok"]
-    if not bad:
-        return [f"check: ok, {text.count(len(verdicts), 'file')}"] if verdicts else []
-    return [f"check: {base_name(e['path'])}: {e['kind']}: {e['message']}" for e in bad[:10]]
+    if not bad and len(verdicts) > _MOST_VERDICTS:
+        files = sum(each["nbytes"] is not None for each in verdicts)
+        return [f"check: ok: {text.count(files, 'file')}"]
+    shown = bad[:10] or verdicts
+    return [f"check: {base_name(e['path'])}: {e['kind']}: {e['message']}" for e in shown]
 
 
 def _map(outline: Outline) -> str:
@@ -138,8 +145,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>'
 
 
-def _histograms(subject: Subject, is_quick: bool, out: Output) -> str:
-    placed = subject.placed
+def _histograms(placed: dict[str, Placed], is_quick: bool, out: Output) -> str:
     largest = sorted(
         (name for name, each in placed.items() if element_count(each.tensor.shape) > 1),
         key=lambda name: (-placed[name].tensor.nbytes, text.natural_key(name)),
@@ -148,21 +154,18 @@ def _histograms(subject: Subject, is_quick: bool, out: Output) -> str:
         return ""
     total = sum(2 * placed[name].tensor.nbytes for name in largest)
     with out.progress("reading", total) as advance:
-        cells = [_histogram(subject, name, advance) for name in largest]
+        cells = [_histogram(*placed[name], advance) for name in largest]
     title = f"Values of the {text.count(len(cells), 'largest tensor')}"
     if is_quick:
         title += ", up to 1,048,576 of each"
     return _section(title, f'<div class="grid">{"".join(cells)}</div>')
 
 
-def _histogram(subject: Subject, name: str, advance: Advance) -> str:
-    from .decode import can_decode
-
-    file, tensor = subject.placed[name]
-    head = f"<b>{html.escaped(name)}</b><br>{html.escaped(subject.types[name])}"
+def _histogram(file: File, tensor: Tensor, advance: Advance) -> str:
+    head = f"<b>{html.escaped(tensor.name)}</b><br>{html.escaped(tensor.dtype)}"
     head += f" {html.escaped(text.shape(tensor.shape))}"
-    if not can_decode(tensor.dtype):
-        return f"<div>{head}<br>no values: 6-bit types are not decoded</div>"
+    if why := file.why_no_values(tensor):
+        return f"<div>{head}<br>no values: {html.escaped(why)}</div>"
     known = statistics(file, tensor, advance)
     if not known.finite:
         return f"<div>{head}<br>no finite values</div>"
@@ -180,65 +183,26 @@ def _histogram(subject: Subject, name: str, advance: Advance) -> str:
     return f"<div>{head}{picture}{html.escaped(said)}</div>"
 
 
-def _differences(one: Subject, other: Subject, arguments: argparse.Namespace, out: Output) -> str:
-    rows: list[tuple[float, tuple[str, ...]]] = []
-    equal = 0
-    both = [name for name in one.types if name in other.types]
-    comparable = [
-        name
-        for name in both
-        if name in one.placed
-        and name in other.placed
-        and _comparable(one.placed[name], other.placed[name])
-    ]
-    total = sum(
-        subject.placed[name].tensor.nbytes for name in comparable for subject in (one, other)
-    )
-    can = set(comparable)
-    with out.progress("comparing", total) as advance:
-        for name in both:
-            types = (one.types[name], other.types[name])
-            if name not in can:
-                rows.append((math.inf, (name, *types, "not comparable", "", "")))
-                continue
-            found = measure(one.placed[name], other.placed[name], advance)
-            if found.rms == 0 and found.largest == 0:
-                equal += types[0] == types[1]
-                if types[0] == types[1]:
-                    continue
-            rows.append((_order(found), (name, *types, *_said(found))))
-    for name in one.types.keys() - other.types.keys():
-        rows.append((math.inf, (name, one.types[name], "missing", "", "", "")))
-    for name in other.types.keys() - one.types.keys():
-        rows.append((math.inf, (name, "missing", other.types[name], "", "", "")))
-    rows.sort(key=lambda row: (-row[0], text.natural_key(row[1][0])))
-    title = f"Against {base_name(arguments.against)}"
-    said = f"{text.count(equal, 'tensor')} equal, {len(rows):,} differ"
+def _differences(
+    one: dict[str, Placed], other: dict[str, Placed], arguments: argparse.Namespace, out: Output
+) -> str:
+    rows = diff_stats.compared(one, other, out)
+    shown = [row for row in rows if not row.is_same()]
+    said = f"{text.count(len(rows) - len(shown), 'tensor')} equal, {len(shown):,} differ"
     if arguments.quick:
         said += ", of up to 1,048,576 values of each"
-    heads = ("tensor", "here", "there", "max |a-b|", "rms(a-b)", "rms(a-b) / rms(a)")
     body = html.wrapped(html.paragraph(said))
-    if rows:
-        body += _table(heads, [row for _, row in rows[:_MOST_DIFFERENCES]])
-    if len(rows) > _MOST_DIFFERENCES:
-        body += html.wrapped(html.paragraph(f"… {len(rows) - _MOST_DIFFERENCES:,} more"))
-    return _section(title, body)
+    if shown:
+        listed = shown[:_MOST_DIFFERENCES]
+        body += _table(("tensor", "here", "there", *diff_stats.HEADS), map(_difference, listed))
+    if len(shown) > _MOST_DIFFERENCES:
+        body += html.wrapped(html.paragraph(f"… {len(shown) - _MOST_DIFFERENCES:,} more"))
+    return _section(f"Against {base_name(arguments.against)}", body)
 
 
-def _comparable(a: Placed, b: Placed) -> bool:
-    from .decode import can_decode
-
-    return a.tensor.shape == b.tensor.shape and all(
-        can_decode(each.tensor.dtype) for each in (a, b)
-    )
-
-
-def _order(found: Difference) -> float:
-    """Returns what is greatest for the worst."""
-    relative = math.inf if found.relative is None else found.relative
-    return math.inf if math.isnan(relative) else relative
-
-
-def _said(found: Difference) -> tuple[str, str, str]:
-    relative = "" if found.relative is None else f"{found.relative:.3%}"
-    return f"{found.largest:.3g}", f"{found.rms:.3g}", relative
+def _difference(row: diff_stats.Row) -> list[str]:
+    head = [row.name, row.first or "missing", row.second or "missing"]
+    if row.difference is not None:
+        return [*head, *diff_stats.cells(row.difference)]
+    why = row.why if row.first and row.second else ""
+    return [*head, why, *[""] * (len(diff_stats.HEADS) - 1)]

@@ -144,7 +144,9 @@ def _show_values(placed: Placed, out: Output) -> None:
         cells = []
         for column in _ends(row_length):
             at = None if column is None else row * row_length + column
-            cells.append("..." if at is None else _number(file.value_at(tensor, at)))
+            cells.append(
+                "..." if at is None else _number(file.values_between(tensor, at, at + 1)[0].item())
+            )
         table.append(cells)
     widths = [max(len(line[i]) for line in table if i < len(line)) for i in range(len(table[0]))]
     for line in table:

@@ -4,27 +4,23 @@ import argparse
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _json
-from .._core import SafetensorError, _parse_model_file_name
-from .._model_folder import BY_RULE, Choice
+from .._model_folder import Choice
 from .._paths import is_url
-from .._reading import MAX_HEADER_NBYTES
+from .._weight_models import is_gguf, is_weight_model, open_as_stored
 from . import text
 from .dtypes import BITS, element_count
 from .errors import CliError
 from .model import Model, choice_of
-from .opening import CHUNK_NBYTES, STDIN, open_regular
+from .opening import CHUNK_NBYTES, STDIN
 from .reader import File, Tensor
 
 if TYPE_CHECKING:
     from ..weights import Weights, WeightTensor
     from .decode import Array
 
-_KEYS = ("quantization_config", "quantization")
-"""Entries of config.json: Hugging Face's, and MLX's."""
 _VALUES = 1 << 20
 """The number of values that are decoded at a time, unless a row is longer."""
 
@@ -45,26 +41,24 @@ def add_view(parser: argparse.ArgumentParser) -> None:
 
 def opened(path: str, arguments: argparse.Namespace) -> Model:
     """Opens a path as the options and the rule of is_weight_model() say."""
-    if is_wanted(path, arguments):
-        return opened_as_asked(path, arguments)
-    return Model(path, choice_of(arguments))
+    return opened_together([path], arguments)[0]
 
 
-def opened_both(arguments: argparse.Namespace) -> tuple[Model, Model]:
-    """Opens the paths `a` and `b`: both by the weight layer if it opens one of them, so that they
+def opened_together(paths: Sequence[str], arguments: argparse.Namespace) -> list[Model]:
+    """Opens paths to compare them: all by the weight layer if it opens one of them, so that they
     have the same names, and the same order of rows."""
-    paths, choice = (arguments.a, arguments.b), choice_of(arguments)
+    choice = choice_of(arguments)
     with contextlib.ExitStack() as opening:
         if not any(is_wanted(path, arguments) for path in paths):
-            a, b = (opening.enter_context(Model(path, choice)) for path in paths)
+            files = [opening.enter_context(Model(path, choice)) for path in paths]
             opening.pop_all()
-            return a, b
-        x, y = (opening.enter_context(opened_as_asked(path, arguments)) for path in paths)
-        if x.is_gguf != y.is_gguf:
-            for model in (x, y):
+            return files
+        models = [opening.enter_context(opened_as_asked(path, arguments)) for path in paths]
+        if len({model.is_gguf for model in models}) > 1:
+            for model in models:
                 model.use_layout_of_checkpoints()
         opening.pop_all()
-        return x, y
+        return [*models]
 
 
 def opened_as_asked(path: str, arguments: argparse.Namespace) -> "WeightModel":
@@ -76,52 +70,7 @@ def is_wanted(path: str, arguments: argparse.Namespace) -> bool:
     """Returns whether the options or the rule of is_weight_model() want the weight layer."""
     if arguments.model or arguments.raw:
         return bool(arguments.model)
-    return is_weight_model(path, choice_of(arguments))
-
-
-def is_weight_model(path: str, choice: Choice) -> bool:
-    """Returns whether a local path is a GGUF file or part of one, a folder with a GGUF model, or a
-    safetensors model whose config.json says that it is quantised.
-
-    A shard alone is none, neither are patches and other files, nor what does not open.
-    """
-    if path == STDIN or is_url(path) or not os.path.exists(path):
-        return False
-    return is_gguf(path, choice) or _is_quantised(path)
-
-
-def is_gguf(path: str, choice: Choice = BY_RULE) -> bool:
-    """Returns whether open_weights() opens a local path as GGUF."""
-    if choice != BY_RULE or path == STDIN:
-        return False  # only safetensors models of a folder are chosen
-    try:
-        from .. import _weights  # all of ..weights takes longer to import
-    except ImportError:
-        return False  # a build without the weight layer
-    try:
-        return _weights.detect_format(path) == "gguf"
-    except (_weights.WeightsError, OSError, ValueError):
-        return False
-
-
-def _is_quantised(path: str) -> bool:
-    folder = path
-    if not os.path.isdir(path):
-        folder, file = os.path.split(path)
-        parsed = _parse_model_file_name(file)
-        if parsed is None or parsed[0] not in ("single", "index"):
-            return False
-    config_path = os.path.join(folder, "config.json")
-    try:
-        with open_regular(config_path) as opened:
-            config = _json.loads(opened.read(MAX_HEADER_NBYTES), config_path)
-    except (OSError, ValueError, SafetensorError, CliError):
-        return False  # no model of the weight layer
-    if not isinstance(config, dict):
-        return False
-    inner = config.get("text_config")
-    tables = [config, inner] if isinstance(inner, dict) else [config]
-    return any(table.get(key) for table in tables for key in _KEYS)
+    return path != STDIN and is_weight_model(path, choice_of(arguments))
 
 
 class WeightFile(File):
@@ -130,13 +79,8 @@ class WeightFile(File):
     is_whole = False
 
     def __init__(self, path: str, choice: Choice, layout: str = "native") -> None:
-        from ..weights import open_weights
-
         self.path = path
-        # Types and bytes are those of the file, not those of a kernel.
-        self.weights: Weights = open_weights(
-            path, layout=layout, bf16="keep", scales="keep", cache_bytes=0, **choice._asdict()
-        )
+        self.weights: Weights = open_as_stored(path, choice, layout=layout, cache_bytes=0)
         self.metadata = None
         self.data_begin = 0
         weights = self.weights
@@ -147,7 +91,7 @@ class WeightFile(File):
             for each in self.by_name.values()
         ]
         self.nbytes = sum(os.path.getsize(file) for file in weights.files)
-        self._row: tuple[str, int, Any] = ("", 0, None)
+        self._decoded: tuple[str, int, int, Any] = ("", 0, 0, None)
 
     def close(self) -> None:
         self.weights.close()
@@ -179,21 +123,24 @@ class WeightFile(File):
             done = tensor.nbytes * end // rows - tensor.nbytes * begin // rows
             yield weight.numpy(rows=slice(begin, end)).reshape(-1), done
 
-    def value_at(self, tensor: Tensor, index: int) -> Any:
+    def values_between(self, tensor: Tensor, begin: int, end: int) -> "Array":
+        """Decodes whole rows, and keeps the last ones: often they are asked for again."""
         weight = self.by_name[tensor.name]
-        row, column = divmod(index, weight.shape[-1] if weight.shape else 1)
-        if self._row[:2] != (tensor.name, row):
-            self._row = (tensor.name, row, self._decoded_row(weight, row))
-        return self._row[2][column].item()
+        row = weight.shape[-1] if weight.shape else 1
+        first, last = begin // row, -(-end // row)
+        if self._decoded[:3] != (tensor.name, first, last):
+            self._decoded = (tensor.name, first, last, self._rows(weight, first, last))
+        values: Array = self._decoded[3][begin - first * row : end - first * row]
+        return values
 
-    def _decoded_row(self, weight: "WeightTensor", row: int) -> "Array":
+    def _rows(self, weight: "WeightTensor", begin: int, end: int) -> "Array":
         if not is_plain(weight):
-            return weight.numpy(rows=slice(row, row + 1)).reshape(-1)
+            return weight.numpy(rows=slice(begin, end)).reshape(-1)
         from .decode import decoded
 
         packed = weight.packed()
         nbytes = len(packed) // math.prod(weight.shape[:-1])
-        return decoded(packed[row * nbytes : (row + 1) * nbytes].tobytes(), weight.type_name)
+        return decoded(packed[begin * nbytes : end * nbytes].tobytes(), weight.type_name)
 
     def about(self, tensor: Tensor) -> list[str]:
         weight = self.by_name[tensor.name]

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._core import SafetensorError, safe_open
-from .._model_folder import BY_RULE, Choice
-from .._paths import is_url
+from .._core import safe_open
 from .._text import count, rounded, shown, size
+from .._weight_models import is_weight_model, open_as_stored
 from .contents import Contents, base_name, facts, of_handles, of_weights
 from .html import MOST_ROWS
 from .tree import outline_of
@@ -75,11 +74,12 @@ def summary(source: Path | safe_open | Weights | Mapping[str, Any]) -> Summary:
 
     Args:
         source: a path or URL of a file, an index or a folder; an open file; an open model
-            (`open_weights`); or a dict of tensors. A local model that is quantised or a GGUF file
-            is opened by `open_weights`, so that its parameters are counted, not its packed words.
+            (`open_weights`); or a dict of tensors. A local GGUF file, or a model whose
+            configuration says that it is quantised, is opened by `open_weights`, so that its
+            parameters are counted, not its packed words. An open file is summed up as it is stored.
 
     Raises:
-        SafetensorError, OSError: the path cannot be opened.
+        SafetensorError, WeightsError, OSError: the path cannot be opened.
         TypeError: the source is none of these.
     """
     if isinstance(source, (str, bytes, os.PathLike)):
@@ -98,40 +98,17 @@ def summary(source: Path | safe_open | Weights | Mapping[str, Any]) -> Summary:
 
 
 @contextlib.contextmanager
-def contents_of(path: Path, choice: Choice = BY_RULE) -> Iterator[Contents]:
+def contents_of(path: Path) -> Iterator[Contents]:
     """Opens a file or model and describes it."""
     title = base_name(os.fsdecode(path))
     with contextlib.ExitStack() as stack:
-        model = opened_weights(path, choice)
-        if model is not None:
-            yield of_weights(stack.enter_context(model), title)
+        if is_weight_model(path):
+            yield of_weights(stack.enter_context(open_as_stored(path)), title)
             return
         from .._shards import find_files, open_tensors
 
-        tensors, _ = open_tensors(find_files(path, choice), None, "pread", stack)
+        tensors, _ = open_tensors(find_files(path), None, "pread", stack)
         yield of_handles(list(dict.fromkeys(tensors.values())), title)
-
-
-def opened_weights(path: Path, choice: Choice = BY_RULE) -> Weights | None:
-    """Returns a model whose tensors are packed or quantised; None for any other file or model."""
-    if is_url(path):
-        return None
-    try:
-        model = by_weight_layer(path, choice)
-    except (ImportError, SafetensorError, OSError, ValueError):
-        return None  # opening it as a plain file says what is wrong
-    packed = any(model[name].storage != "raw" for name in (*model, *model.unmapped))
-    if packed or model.format == "gguf":
-        return model
-    model.close()
-    return None
-
-
-def by_weight_layer(path: Path, choice: Choice) -> Weights:
-    """Opens a model with the types that its files have. Raises ImportError without the layer."""
-    from ..weights import open_weights
-
-    return open_weights(path, bf16="keep", scales="keep", **choice._asdict())
 
 
 def _of_tensors(tensors: Mapping[str, Any]) -> Contents:

@@ -1,11 +1,19 @@
 """What notebooks show of models and their tensors."""
 
+import json
+import os
+import re
+import shutil
+
 import numpy as np
 import pytest
 
 import safetensors
+from safetensors._cli.weight_model import WeightFile
+from safetensors._model_folder import BY_RULE
+from safetensors._weight_models import is_weight_model
 from safetensors.numpy import save_file
-from safetensors.weights import open_weights
+from safetensors.weights import WeightsError, open_weights
 from support import cli
 from weights_support.data import DATA
 
@@ -77,3 +85,86 @@ def test_reports(tmp_path, quick):
         assert "layers.0.attention.v.weight" in page
         assert ("12 tensors equal, 0 differ" in page) == (path == GGUF)
         assert "configuration (" in page
+        assert f"check: {path.name}: ok: " in page
+
+
+def test_a_report_compares_rows_in_one_order(tmp_path):
+    """llama.cpp reorders rows of q and k, which a report undoes as `diff --stats` does."""
+    plain, packed = DATA / "gguf" / "llama_f32.gguf", DATA / "mlx" / "llama_q4_g64_bf16"
+    cli.output("report", plain, "--against", packed, "-o", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    cells = re.search(r"<td>layers.0.attention.q.weight</td>(.*)</tr>", page)[1]
+    relative = float(re.findall(r"<td>([\d.]+)%</td>", cells)[0])
+    assert 0 < relative < 10
+
+
+def test_parts_of_tensors_are_those_of_the_whole():
+    rng = np.random.default_rng(0)
+    with WeightFile(str(MLX), BY_RULE) as file:
+        for tensor in file.tensors:
+            count = int(np.prod(tensor.shape))
+            whole = np.concatenate([values for values, _ in file.values(tensor)])
+            for begin in (0, count // 3, max(0, count - 7)):
+                end = min(count, begin + int(rng.integers(1, 300)))
+                found = file.values_between(tensor, begin, end)
+                np.testing.assert_array_equal(found, whole[begin:end])
+
+
+def folder_with(tmp_path, name, source):
+    """Returns a folder with a copy of a file, or of a folder's files."""
+    folder = tmp_path / name
+    if source.is_dir():
+        shutil.copytree(source, folder)
+    else:
+        folder.mkdir()
+        shutil.copy(source, folder)
+    return folder
+
+
+def test_one_rule_of_what_opens_as_a_model(tmp_path):
+    """`summary`, `report`, `ls` and `show` have the same answer."""
+    plain = folder_with(tmp_path, "plain", DATA / "mlx" / "llama_bf16")
+    beside = folder_with(tmp_path, "beside", MLX)
+    (beside / "model.safetensors").rename(beside / "other.safetensors")
+    older = folder_with(tmp_path, "older", DATA / "schemes" / "gptq")
+    config = json.loads((older / "config.json").read_text())
+    (older / "quantize_config.json").write_text(json.dumps(config.pop("quantization_config")))
+    (older / "config.json").write_text(json.dumps(config))
+    indexed = DATA / "mlx" / "llama_sharded"
+    (index,) = indexed.glob("*.index.json")
+    (shard, *_) = sorted(indexed.glob("*.safetensors"))
+    answers = {
+        GGUF: True,
+        DATA / "gguf" / "llama_split_q4_0-00002-of-00003.gguf": True,
+        folder_with(tmp_path, "gguf", GGUF): True,
+        MLX: True,
+        MLX / "model.safetensors": True,
+        index: True,
+        DATA / "schemes" / "gptq": True,
+        older: True,
+        plain: False,
+        plain / "model.safetensors": False,
+        beside / "other.safetensors": True,
+        shard: False,
+        DATA / "bad" / "mlx_config_none": False,
+        tmp_path / "nothing": False,
+    }
+    for path, answer in answers.items():
+        assert is_weight_model(path) == is_weight_model(os.fsencode(path)) == answer, path
+        if not path.exists():
+            continue
+        said = repr(safetensors.summary(path))
+        assert said.startswith(f"{path.name}: safetensors") != answer
+        listed = cli.parsed("ls", "--json", path)
+        assert ("parameters" in listed) == answer
+        if answer:
+            assert listed["parameters"] == safetensors.summary(path).parameters
+        cli.output("report", path, "-o", tmp_path / "r.html", "--force", "--quick")
+        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert ("safetensors, " in page or "gguf, " in page) == answer, path
+
+
+def test_a_refused_model_is_not_summed_up_as_another():
+    for name in ("data_cut.gguf", "mlx_bits_7"):
+        with pytest.raises(WeightsError):
+            safetensors.summary(DATA / "bad" / name)

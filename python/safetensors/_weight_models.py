@@ -1,0 +1,103 @@
+"""Tells which paths the weight layer opens by default, and opens them as their files are.
+
+One rule for the command line, `summary` and reports. It reads no tensor and no header.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import _json
+from ._core import SafetensorError, _parse_model_file_name
+from ._model_folder import BY_RULE, Choice
+from ._paths import is_url, open_at_once
+
+if TYPE_CHECKING:
+    from ._typing import Path
+    from .weights import Weights
+
+_KEYS = ("quantization_config", "quantization")
+"""Entries of config.json: Hugging Face's, and MLX's."""
+_OWN_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
+"""Files of the settings alone: ModelOpt's, AutoGPTQ's and AutoAWQ's."""
+
+
+def is_weight_model(path: Path, choice: Choice = BY_RULE) -> bool:
+    """Returns whether a local path is a GGUF file or part of one, a folder with a GGUF model, or a
+    safetensors model whose configuration says that it is quantised.
+
+    A shard alone is none, neither are patches and other files, nor what does not exist. In a build
+    without the weight layer, nothing is one.
+    """
+    if is_url(path) or not os.path.exists(path):
+        return False
+    return is_gguf(path, choice) or (_is_quantised(os.fsdecode(path)) and _layer() is not None)
+
+
+def is_gguf(path: Path, choice: Choice = BY_RULE) -> bool:
+    """Returns whether open_weights() opens a local path as GGUF."""
+    layer = _layer() if choice == BY_RULE else None  # only safetensors models are chosen
+    if layer is None:
+        return False
+    try:
+        return bool(layer.detect_format(path) == "gguf")
+    except (layer.WeightsError, OSError, ValueError):
+        return False
+
+
+def open_as_stored(
+    path: Path, choice: Choice = BY_RULE, *, layout: str = "native", cache_bytes: int | None = None
+) -> Weights:
+    """Opens a model with the types and bytes of its files, not those of a kernel.
+
+    Raises:
+        WeightsError: the weight layer refuses it.
+        ImportError: this build has no weight layer.
+    """
+    from .weights import open_weights
+
+    return open_weights(
+        path,
+        layout=layout,
+        bf16="keep",
+        scales="keep",
+        cache_bytes=cache_bytes,
+        **choice._asdict(),
+    )
+
+
+def _layer() -> Any:
+    """Returns the compiled weight layer; None in a build without it."""
+    try:
+        from . import _weights  # all of .weights takes longer to import
+    except ImportError:
+        return None
+    return _weights
+
+
+def _is_quantised(path: str) -> bool:
+    folder = path
+    if not os.path.isdir(path):
+        folder, file = os.path.split(path)
+        parsed = _parse_model_file_name(file)
+        if parsed is None or parsed[0] not in ("single", "index"):
+            return False
+    if any(os.path.isfile(os.path.join(folder, name)) for name in _OWN_FILES):
+        return True
+    config = _read_config(os.path.join(folder, "config.json"))
+    inner = config.get("text_config")
+    tables = [config, inner] if isinstance(inner, dict) else [config]
+    return any(table.get(key) for table in tables for key in _KEYS)
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    """Returns a configuration; an empty one of a file that has none: it is no model's."""
+    if not os.path.isfile(path):
+        return {}
+    try:
+        with open(path, "rb", opener=open_at_once) as file:
+            config = _json.loads(file.read(_json.MAX_NBYTES + 1), path)
+    except (OSError, ValueError, SafetensorError):
+        return {}
+    return config if isinstance(config, dict) else {}
