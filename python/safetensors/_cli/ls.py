@@ -8,8 +8,9 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._outline.contents import totals
+from .._outline.tree import Outline, outline_of
 from . import ls_model, patches, text, tree, weight_model
-from .dtypes import element_count
 from .errors import NEGATIVE, CliError
 from .model import Model, Placed, add_choice, choice_of
 from .output import Column, Output
@@ -143,28 +144,15 @@ def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> Non
     out.table(columns, rows)
 
 
-def _totals(tensors: Sequence[Tensor]) -> dict[str, list[int]]:
-    """Returns the number of tensors, elements and bytes of each type, the largest type first."""
-    totals: dict[str, list[int]] = {}
-    for tensor in tensors:
-        sums = totals.setdefault(tensor.dtype, [0, 0, 0])
-        for i, number in enumerate((1, element_count(tensor.shape), tensor.nbytes)):
-            sums[i] += number
-    return dict(sorted(totals.items(), key=lambda item: (-item[1][2], item[0])))
+def _outline(tensors: Sequence[Tensor]) -> Outline:
+    """Returns the sums of tensors."""
+    return outline_of([(t.name, t.dtype, t.shape, t.nbytes) for t in tensors], depth=1)
 
 
 def _show_totals(listed: Sequence[Tensor], out: Output) -> None:
-    totals = _totals(listed)
-    rows = [
-        [dtype, f"{tensors:,}", f"{elements:,}", text.size(nbytes)]
-        for dtype, (tensors, elements, nbytes) in totals.items()
-    ]
-    if len(totals) != 1:
-        tensors, elements, nbytes = (sum(sums[i] for sums in totals.values()) for i in range(3))
-        rows.append(["total", f"{tensors:,}", f"{elements:,}", text.size(nbytes)])
-    columns = [Column("dtype", "magenta"), Column("tensors", right=True)]
-    columns += [Column("elements", right=True), Column("size", "green", right=True)]
-    out.table(columns, rows)
+    titles, rows = totals(_outline(listed))
+    columns = [Column(title, "green" if title == "size" else "", right=True) for title in titles]
+    out.table([Column("dtype", "magenta"), *columns], rows)
 
 
 def _as_json(model: Model, placed: Sequence[Placed]) -> dict[str, Any]:
@@ -189,11 +177,11 @@ def _as_json(model: Model, placed: Sequence[Placed]) -> dict[str, Any]:
         }
         for file in model.files
     ]
-    totals = {
-        dtype: dict(zip(("tensors", "elements", "nbytes"), sums, strict=True))
-        for dtype, sums in _totals([each.tensor for each in placed]).items()
+    sums = {
+        each.type: {"tensors": each.tensors, "elements": each.elements, "nbytes": each.nbytes}
+        for each in _outline([each.tensor for each in placed]).types
     }
-    return {"path": model.path, "files": files, "totals": totals}
+    return {"path": model.path, "files": files, "totals": sums}
 
 
 def _base_name(path: str) -> str:

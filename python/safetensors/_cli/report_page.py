@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .._outline import html
-from .._outline.contents import Contents, base_name, facts
+from .._outline.contents import Contents, base_name, facts, totals
 from .._outline.tree import Outline, outline_of
 from . import diff_stats, main, text
 from .dtypes import element_count
@@ -124,17 +124,8 @@ def _map(outline: Outline) -> str:
 
 
 def _types(outline: Outline) -> str:
-    rows = [
-        (
-            each.type,
-            f"{each.tensors:,}",
-            f"{each.elements:,}",
-            text.size(each.nbytes),
-            f"{8 * each.nbytes / each.elements:.2f}" if each.elements else "",
-        )
-        for each in outline.types
-    ]
-    return _section("Types", _table(("type", "tensors", "elements", "size", "bits each"), rows))
+    titles, rows = totals(outline)
+    return _section("Types", _table(("type", *titles), rows))
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .._core import safe_open
 from .._text import count, rounded, size
-from .tree import Listed, Outline
+from .tree import Listed, Outline, Total
 
 _INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32"}
 """Types in which packed weights are stored: a word may have eight parameters."""
@@ -92,6 +92,22 @@ def facts(kind: str, outline: Outline) -> list[str]:
 def unit_of(outline: Outline) -> str:
     """Returns "parameters", or "elements" if some may be words into which weights are packed."""
     return "elements" if any(each.type in _INTEGERS for each in outline.types) else "parameters"
+
+
+def totals(outline: Outline) -> tuple[list[str], list[list[str]]]:
+    """Returns the titles and rows of a table of the sums by type, and of all types."""
+    has_weights = unit_of(outline) == "parameters"
+    titles = ["tensors", unit_of(outline), "size", *(["bits per weight"] if has_weights else [])]
+    sums = [*outline.types]
+    if len(sums) != 1:
+        sums.append(Total("total", outline.tensors, outline.elements, outline.nbytes))
+    rows = []
+    for each in sums:
+        row = [each.type, f"{each.tensors:,}", f"{each.elements:,}", size(each.nbytes)]
+        if has_weights:
+            row.append(f"{8 * each.nbytes / each.elements:.2f}" if each.elements else "")
+        rows.append(row)
+    return titles, rows
 
 
 def base_name(path: str) -> str:
