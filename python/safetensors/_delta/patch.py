@@ -166,6 +166,11 @@ class Patch(NotPickled):
 
         return of_patch(self)
 
+    def _nbytes(self, name: str) -> int:
+        """Returns the bytes of a tensor's record and values, and reads neither."""
+        stored = [key for key in (f"r/{name}", f"v/{name}") if key in self._file]
+        return sum(self._file.get_tensor_meta(key).nbytes for key in stored)
+
     def _change(self, name: str) -> Change:
         """Reads a record and its values, and checks them. Raises PatchError."""
         return Change(self._file, name, self.algorithm)
