@@ -111,15 +111,24 @@ fs::path sums_path(const fs::path& file) {
   return sums_of_stem(file);
 }
 
-std::vector<fs::path> sums_paths(const fs::path& file) {
-  const fs::path folder = file.parent_path();
+namespace {
+
+/// Returns the paths of the sums that are of a file, or of its model, by their names.
+std::vector<fs::path> sums_of(const fs::path& file) {
   std::vector<fs::path> paths = {sums_path(file)};
   const std::string name = display_path(file.filename());
   const ModelFileName parsed = parse_model_file_name(name);
   if (is_numbered(parsed.kind)) {
-    paths.push_back(folder / path_of_name(sums_name(parsed.name, parsed.variant)));
+    paths.push_back(file.parent_path() / path_of_name(sums_name(parsed.name, parsed.variant)));
   }
-  const fs::path of_folder = folder / kFolderSums;
+  return paths;
+}
+
+}  // namespace
+
+std::vector<fs::path> sums_paths(const fs::path& file) {
+  std::vector<fs::path> paths = sums_of(file);
+  const fs::path of_folder = file.parent_path() / kFolderSums;
   if (std::ranges::find(paths, of_folder) == paths.end()) paths.push_back(of_folder);
   return paths;
 }
@@ -147,12 +156,12 @@ void io::remove_late_sums(const fs::path& file) noexcept {
 
 void remove_sums(const fs::path& file) {
   if (without_suffix(file, kModelSuffix).empty()) return;
+  const std::vector<fs::path> paths = sums_of(file);
+  for (const fs::path& path : paths) remove_file_of_sums(path);
+  // A folder without an index has sums of all its files, under a name that a model may have, too.
   const fs::path of_folder = file.parent_path() / kFolderSums;
-  const std::vector<fs::path> paths = sums_paths(file);
-  for (const fs::path& path : paths) {
-    // A folder without an index has sums of all its files, under a name that a file may have, too.
-    const bool is_of_folder = path == of_folder && path != paths.front();
-    if (!is_of_folder || is_about(path, file)) remove_file_of_sums(path);
+  if (std::ranges::find(paths, of_folder) == paths.end() && is_about(of_folder, file)) {
+    remove_file_of_sums(of_folder);
   }
 }
 

@@ -206,6 +206,17 @@ TEST_CASE("a file that changes loses the sums that it may have") {
   }
 }
 
+TEST_CASE("a shard of `model` loses the sums of the model, whatever they say") {
+  const test::TempDir dir;
+  for (const char* const name :
+       {"model.sums.json", "model-00001-of-00002.sums.json", "other.sums.json"}) {
+    test::write_text(dir / name, "no sums");
+  }
+  safetensors::remove_sums(dir / "model-00001-of-00002.safetensors");
+  CHECK(dir.count() == 1);
+  CHECK(std::filesystem::exists(dir / "other.sums.json"));
+}
+
 TEST_CASE("the sums that a path leads to") {
   using safetensors::find_sums;
   const test::TempDir dir;

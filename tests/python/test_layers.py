@@ -19,8 +19,6 @@ OF_PATHS = {
 
 TYPED = "the caller typed this path"
 ALLOWED = {
-    ("_saving/model_files.py", "os.mkdir"): "makes the folder that the caller typed",
-    ("_saving/model_files.py", "os.rmdir"): "removes it if the save fails",
     ("weights/_convert.py", "os.rmdir"): "removes the folder that the caller typed",
     ("dcp.py", "os.mkdir"): "makes the folder that the caller typed",
     ("_cli/writing.py", "os.makedirs"): "makes the folder around the one that the caller typed",
@@ -29,7 +27,6 @@ ALLOWED = {
         "os.makedirs",
     ): "makes the folder around the one that the caller typed",
     ("_saving/journal.py", "_remove_sums"): "unlinks, which follows no link",
-    ("_saving/recovery.py", "_remove_sums"): "unlinks, which follows no link",
     ("_cli/opening.py", "tempfile.TemporaryFile"): "has no name",
     ("_cli/opening.py", "tempfile.gettempdir"): "names a folder for an error",
     ("_cli/main.py", "open"): "opens the null device",

@@ -61,6 +61,7 @@ def objects(tmp_path):
         writer = safe_create(tmp_path / "c.safetensors")
         pickled = [
             file.get_tensor_meta("a"),
+            safetensors.summary(path),
             resolved,
             *resolved.explain(),
             plan.Shard(0, 1, 2),

@@ -28,6 +28,7 @@ COMMON = """
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
                _core._FileWriter(path + "1", True, [], SaveArguments()),
+               _core._ModelWriter(path + "-models", "model", False),
                _core._StagedSave({}, path + "2", SaveArguments()), _core._TensorHasher("F32", [1]),
                _core._PatchRecord(whole, b"", "F32", "xxh3-128"),
                delta.diff({}, {"a": f.get_tensor("a")})._change("a"),
