@@ -84,15 +84,16 @@ class SAFETENSORS_API ModelWriter {
   void add_companion(std::string_view name, std::span<const std::byte> bytes);
   /// Makes the files that were written the model, and returns their paths.
   ///
-  /// shards: the names of the tensors, by file.
+  /// shards: the names of the tensors, by file: from 1 to kMaxShards files.
   /// total_nbytes: of all tensors.
   /// sums: the text of the sums (Sums::json()); empty for none. Old sums are removed.
-  /// Requires: the sinks of all these shards are committed.
-  /// Throws: Error kDuplicateName if two tensors have the same name; kInvalidArgument if another
-  ///   program has changed the old model; kIo; kWriterClosed; what the interrupt throws. If it
-  ///   throws, the old model is whole, and abort() removes the rest, or is_committed();
-  ///   kIncompleteModel: the system refused to rename or remove files when some had been, and
-  ///   recover() completes the save.
+  /// Throws: Error kDuplicateName if two tensors have the same name; kInvalidArgument if a shard
+  ///   was not made or its sink is not committed, or another program has changed the old model;
+  ///   kIo; kWriterClosed; what the interrupt throws. After an exception,
+  ///   * if is_committed() is false, the old model is whole, and abort() removes the rest;
+  ///   * if is_committed() is true, the new model is whole, possibly without its sums;
+  ///   * if it is kIncompleteModel, neither is, and recover() completes the save: the system
+  ///     refused to rename or remove files when some had been.
   std::vector<std::filesystem::path> commit(std::span<const std::vector<std::string_view>> shards,
                                             std::uint64_t total_nbytes, std::string_view sums = {});
   /// Returns whether a file has taken its place, which cannot be undone.

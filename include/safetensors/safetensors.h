@@ -13,11 +13,13 @@
  * argument receives the error, and may be NULL. Other output arguments are set on success only. No
  * exception leaves a function.
  *
- * Codes: each function that can fail lists the codes that it returns. Any of them also returns
- * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is required, for a text or a struct of
- * options that breaks the rules below, SAFETENSORS_OUT_OF_MEMORY and SAFETENSORS_INTERNAL. "1 to
- * 11" are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to SAFETENSORS_MISALIGNED_SLICE: the file
- * is not a valid safetensors file.
+ * Codes: each function that can fail lists the codes that it returns. Any function may also return
+ *   SAFETENSORS_INVALID_ARGUMENT  NULL where a pointer is required, or a text or a struct of
+ * options that breaks the rules below SAFETENSORS_OUT_OF_MEMORY, SAFETENSORS_INTERNAL and any
+ * function that reads a file SAFETENSORS_DAMAGED           if the file was opened with sums the
+ * code that a source's `read` has set, if the file was opened by safetensors_open_source "1 to 11"
+ * are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to SAFETENSORS_MISALIGNED_SLICE: the file is
+ * not a valid safetensors file.
  *
  * Text: UTF-8, a pointer and a size. JSON allows a NUL within a string, so use the size. Text of
  * the library is also followed by a NUL, which the size does not include. In arguments:
@@ -29,9 +31,9 @@
  *
  * Structs that the library fills in, and those that come in arrays, never change. Structs of
  * options and callbacks begin with `size`, which the caller sets to their sizeof; members may be
- * added at the end. A member that is 0 has its default, so `{sizeof options}` is all defaults, and
- * so is NULL for the whole struct. A library that is older than the program refuses a member that
- * it does not know, unless it is 0. The library copies these structs.
+ * added at the end. A member that is 0 has its default. `{sizeof options}` is all defaults, and so
+ * is NULL for a whole struct of options. A library that is older than the program refuses a member
+ * that it does not know, unless it is 0. The library copies these structs.
  *
  * Ownership: each handle has one function that frees it, which does nothing for NULL. What the
  * library points to belongs to the handle that it came from, and is valid until that is freed. The
@@ -518,20 +520,22 @@ typedef struct safetensors_save_options {
   uint32_t reserved; /* 0 */
 } safetensors_save_options;
 
-/* Writes a file atomically: a temporary file in the same directory is renamed over `path`. The
- * tensors are sorted by dtype, then by name, so the order of `tensors` does not matter and the same
- * input gives the same bytes. Tensors of an open file can be passed on, if that file is mapped or
- * in memory.
- * Codes: INVALID_TENSOR_INFO, OVERFLOW, MISALIGNED_SLICE, DUPLICATE_NAME (of a tensor or a metadata
- * key), UNSUPPORTED_DTYPE (no such dtype), HEADER_TOO_LARGE, IO, NOT_REGULAR_FILE (a directory, a
- * socket, a block device), STOPPED, INVALID_ARGUMENT (a text that is not UTF-8, unknown flags, sums
- * of a path that does not end with .safetensors). */
+/* Writes a file atomically: a temporary file is renamed over `path` or, if that is a symbolic link,
+ * over the file that it leads to. A pipe or a device is written to directly. After an error, `path`
+ * is as it was; with SAFETENSORS_FSYNC and IO it may be the complete new file, if its directory
+ * could not be flushed. The tensors are sorted by dtype, then by name, so the order of `tensors`
+ * does not matter and the same input gives the same bytes. Tensors of an open file can be passed
+ * on, if that file is mapped or in memory. Codes: INVALID_TENSOR_INFO, OVERFLOW, MISALIGNED_SLICE,
+ * DUPLICATE_NAME (of a tensor or a metadata key), UNSUPPORTED_DTYPE (no such dtype),
+ * HEADER_TOO_LARGE, IO, NOT_REGULAR_FILE (a directory, a socket, a block device), STOPPED,
+ * INVALID_ARGUMENT (a text that is not UTF-8, unknown flags, sums of a path that does not end with
+ * .safetensors). */
 SAFETENSORS_API int32_t safetensors_save(const char* path, size_t path_size,
                                          const safetensors_tensor* tensors, size_t count,
                                          const safetensors_save_options* options,
                                          safetensors_error* error);
-/* Writes the bytes of a file to `to`, and sets *nbytes to their number. If `to` is NULL, only sets
- * *nbytes. The options may have metadata only.
+/* Writes the bytes of a file to `to`, and sets *nbytes to their number, also if `room` is less. If
+ * `to` is NULL, only sets *nbytes. The options may have metadata only.
  * Codes: those of safetensors_save except IO, NOT_REGULAR_FILE and STOPPED; INVALID_ARGUMENT also
  * if `room` is less than *nbytes. */
 SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors, size_t count,
@@ -548,9 +552,9 @@ SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors,
  *   if (safetensors_writer_commit(writer, &error)) ...
  *   safetensors_writer_free(writer);
  *
- * Tensors may be written in any order, each once. If writing or copying fails (IO, FILE_CHANGED,
- * OUT_OF_MEMORY), all later calls but safetensors_writer_free return WRITER_CLOSED. After other
- * errors the writer is as it was before the call.
+ * Tensors may be written in any order, each once. If a call fails while it writes, reads the tensor
+ * that it copies, or completes the file, all later calls but safetensors_writer_free return
+ * WRITER_CLOSED. If its arguments are refused before that, the writer is as it was.
  *
  * Thread safety: several threads may write to one writer, and commit it, at once: one commit
  * completes the file, and none does while bytes are being written. safetensors_writer_free must be
@@ -617,8 +621,8 @@ SAFETENSORS_API int32_t safetensors_writer_copy(safetensors_writer* writer, cons
  */
 SAFETENSORS_API int32_t safetensors_writer_commit(safetensors_writer* writer,
                                                   safetensors_error* error);
-/* Frees a writer. Discards the file unless safetensors_writer_commit has completed it: then `path`
- * is as it was before. Does nothing for NULL. */
+/* Frees a writer. If safetensors_writer_commit has not completed the file, it is discarded, and
+ * `path` is as it was. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_writer_free(safetensors_writer* writer);
 
 /* A patch file: what changed between two states of a model (docs/patches.md). */

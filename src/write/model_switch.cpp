@@ -71,6 +71,14 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
     if (interrupt) interrupt();
   };
   const std::string index = index_file_name(name_);
+  const std::vector<std::string> parts = switch_parts(shards);
+  const FileIdentities made = identities(parts_.folder, parts);
+  if (made.size() != parts.size()) {  // or the switch would be one that no recovery can complete
+    fail(ErrorCode::kInvalidArgument,
+         "only " + std::to_string(made.size()) + " of " + std::to_string(parts.size()) +
+             " files of the model were made and committed",
+         {.path = folder_.path()});
+  }
   const std::vector<std::string> targets = switch_targets(name_, shards);
   FileIdentities old = old_files(folder_, name_);
   std::set<std::string, std::less<>> known;
@@ -94,9 +102,7 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
     roll_back(folder_, parts_);
   } else {
     SwitchRecord record{.name = name_, .shards = shards, .old = std::move(old)};
-    for (const auto& [part, identity] : identities(parts_.folder, switch_parts(shards))) {
-      record.inodes.push_back(identity.inode);
-    }
+    for (const auto& [part, identity] : made) record.inodes.push_back(identity.inode);
     record.companions = std::move(companions);
     step();
     fill(record_.emplace(std::move(record)), durable);

@@ -110,6 +110,12 @@ class ModelWriter::State {
   std::vector<fs::path> commit(std::span<const std::vector<std::string_view>> shards,
                                std::uint64_t total_nbytes, std::string_view sums) {
     check_open();
+    if (shards.empty() || shards.size() > kMaxShards) {
+      fail(ErrorCode::kInvalidArgument,
+           "a model has 1 to " + std::to_string(kMaxShards) + " files, and not " +
+               std::to_string(shards.size()),
+           {.path = made_.path()});
+    }
     refuse_repeated_names(shards);
     if (shards.size() > 1) {
       const std::string index = index_file_name(options_.name);

@@ -232,8 +232,12 @@ TEST_CASE("errors leave the old model") {
         ErrorCode::kInvalidArgument);
   CHECK(test::error_of([&] { ModelWriter(folder / "none" / "m"); }).os_error() == ENOENT);
   ModelWriter model(folder.path());
-  const std::vector<std::vector<std::string_view>> names = {{"a"}};
-  CHECK(test::error_of([&] { (void)model.commit(names, 1); }).os_error() == ENOENT);  // no shard
+  for (const std::size_t count : {0U, 1U, 2U}) {  // of no shard that was made
+    const std::vector<std::vector<std::string_view>> shards(count);
+    CHECK(test::error_of([&] { (void)model.commit(shards, 1); }).code() ==
+          ErrorCode::kInvalidArgument);
+    CHECK_FALSE(model.is_committed());
+  }
   CHECK(test::error_of([&] { ModelWriter(folder.path()); }).code() == ErrorCode::kIo);
   CHECK(test::error_of([&] { (void)recover(folder.path()); }).code() == ErrorCode::kIo);
   model.abort();

@@ -61,7 +61,8 @@ SAFETENSORS_API const char* safetensors_fault_name(int32_t fault);
 /* An open model. Immutable. */
 typedef struct safetensors_weights safetensors_weights;
 
-/* Where the memory of buffers comes from. Any thread may call its functions, several at once. */
+/* Where the memory of buffers comes from. Any thread may call its functions, several at once. They
+ * must not ask for a weight, which may be the one whose memory they allocate. */
 typedef struct safetensors_allocator {
   size_t size;
   void* context; /* the first argument of its functions */
@@ -324,8 +325,9 @@ SAFETENSORS_API safetensors_buffer* safetensors_buffer_share(safetensors_buffer*
 SAFETENSORS_API void safetensors_buffer_free(safetensors_buffer* buffer);
 
 /* The next four functions set *buffer to one reference, which safetensors_buffer_free frees. Of a
- * watch they call `interrupt` only; `progress` is INVALID_ARGUMENT. A call that waits for another
- * thread, which builds the same buffer, fails as that one does. */
+ * watch they call `interrupt` only, which must not ask for a weight; `progress` is
+ * INVALID_ARGUMENT. A call for a buffer that another thread builds waits for that thread, and fails
+ * as that one does, also with STOPPED. Meanwhile its own `interrupt` is not called. */
 
 /* Gets the bytes of a weight for a compute kernel. Plain tensors and GGUF blocks are views of the
  * mapped file. Packs are assembled as words, scales and biases, weights of a scheme as their parts.

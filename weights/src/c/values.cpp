@@ -42,10 +42,10 @@ void visit_fields(const ModelConfig& config, const Visit& visit) {
     using Value = std::remove_cvref_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, std::optional<RopeScaling>> ||
                   std::is_same_v<Value, std::optional<QuantParams>>) {
-      for_each_field(value.value_or(typename Value::value_type{}),
-                     [&](const char* inner, const auto& member) {
-                       visit(name + "." + inner, value ? &member : nullptr);
-                     });
+      static const typename Value::value_type kNames{};  // of its members, if there is no value
+      for_each_field(value ? *value : kNames, [&](const char* inner, const auto& member) {
+        visit(name + "." + inner, value ? &member : nullptr);
+      });
     } else {
       visit(name, &value);
     }

@@ -39,14 +39,17 @@ WeightBuffer BufferCache::get(const Key& key, const std::function<WeightBuffer()
 void BufferCache::keep(State& state, const Key& key, std::uint64_t build,
                        const WeightBuffer& buffer) const {
   if (&state != state_.find()) return;
-  const std::lock_guard lock(state.mutex);
-  const auto found = state.entries.find(key);
-  if (found == state.entries.end() || found->second.build != build) return;
-  state.used.push_front(key);
-  found->second.used = state.used.begin();
-  found->second.nbytes = buffer.is_view() ? 0 : buffer.nbytes();
-  state.stats.bytes += found->second.nbytes;
-  evict(state);
+  {
+    const std::lock_guard lock(state.mutex);
+    const auto found = state.entries.find(key);
+    if (found == state.entries.end() || found->second.build != build) return;
+    state.used.push_front(key);
+    found->second.used = state.used.begin();
+    found->second.nbytes = buffer.is_view() ? 0 : buffer.nbytes();
+    state.stats.bytes += found->second.nbytes;
+  }
+  while (evict_one(state)) {
+  }
 }
 
 void BufferCache::drop(State& state, const Key& key, std::uint64_t build) const noexcept {
@@ -56,21 +59,25 @@ void BufferCache::drop(State& state, const Key& key, std::uint64_t build) const 
   if (found != state.entries.end() && found->second.build == build) state.entries.erase(found);
 }
 
-void BufferCache::evict(State& state) const noexcept {
-  while (state.stats.bytes > capacity_) {
-    const auto oldest = state.entries.find(state.used.back());
-    state.stats.bytes -= oldest->second.nbytes;
-    ++state.stats.evictions;
-    state.entries.erase(oldest);
-    state.used.pop_back();
-  }
+bool BufferCache::evict_one(State& state) const noexcept {
+  std::shared_future<WeightBuffer> oldest;  // freed without the lock: it calls the allocator
+  const std::lock_guard lock(state.mutex);
+  if (state.stats.bytes <= capacity_) return false;
+  const auto found = state.entries.find(state.used.back());
+  oldest = std::move(found->second.buffer);
+  state.stats.bytes -= found->second.nbytes;
+  ++state.stats.evictions;
+  state.entries.erase(found);
+  state.used.pop_back();
+  return true;
 }
 
 void BufferCache::clear() noexcept {
   State* const state = state_.find();
   if (state == nullptr) return;
+  std::map<Key, Entry, Before> entries;  // freed without the lock
   const std::lock_guard lock(state->mutex);
-  state->entries.clear();
+  entries.swap(state->entries);
   state->used.clear();
   state->stats.bytes = 0;
 }

@@ -67,7 +67,8 @@ class BufferCache {
   /// and this is the child.
   void keep(State& state, const Key& key, std::uint64_t build, const WeightBuffer& buffer) const;
   void drop(State& state, const Key& key, std::uint64_t build) const noexcept;
-  void evict(State& state) const noexcept;
+  /// Removes the buffer used least recently, if there are too many bytes. Returns whether it did.
+  bool evict_one(State& state) const noexcept;
 
   const std::size_t capacity_;
   PerProcess<State> state_;

@@ -10,7 +10,9 @@
 
 #include "c_weights_support.hpp"
 #include "gguf_support.hpp"
+#include "safetensors/save.hpp"
 #include "safetensors/weights/provider.hpp"
+#include "support.hpp"
 
 using safetensors::weights::WeightProvider;
 using test::open_weights;
@@ -77,6 +79,29 @@ TEST_CASE("C: the configuration by the names of its fields") {
   CHECK(safetensors_weights_config(weights.get(), SAFETENSORS_TEXT("n_layer"), &value, &error) ==
         SAFETENSORS_INVALID_ARGUMENT);
   CHECK(std::string(error.text) == "the configuration has no field `n_layer`");
+}
+
+TEST_CASE("C: values of nested fields stay valid") {
+  const test::TempDir folder;
+  test::write_text(folder / "config.json", R"({"model_type": "llama",
+    "rope_scaling": {"type": "longrope", "long_factor": [1.25, 1.5], "short_factor": [2.5]}})");
+  const std::vector<test::OwnTensor> tensors = {
+      test::tensor_of("model.norm.weight", test::Dtype::kF32, {4}, 1)};
+  safetensors::save_file(test::views_of(tensors), folder / "model.safetensors");
+  const std::string path = folder.path().string();
+  safetensors_weights* opened = nullptr;
+  REQUIRE(safetensors_weights_open(path.data(), path.size(), nullptr, &opened, nullptr) == 0);
+  const Weights weights(opened);
+
+  const safetensors_value factors = config(weights, "rope_scaling.long_factor");
+  const safetensors_value type = config(weights, "rope_scaling.type");
+  REQUIRE(factors.kind == SAFETENSORS_NUMBERS);
+  REQUIRE(factors.count == 2);
+  CHECK(static_cast<const double*>(factors.items)[0] == 1.25);
+  CHECK(static_cast<const double*>(factors.items)[1] == 1.5);
+  CHECK(std::string(type.string) == "longrope");
+  CHECK(config(weights, "rope_scaling.long_factor").items == factors.items);
+  CHECK(config(weights, "rope_scaling.type").string == type.string);
 }
 
 TEST_CASE("C: the list of fields has each once, and each can be asked for") {
