@@ -228,7 +228,7 @@ sources "$work/c-library" "$here/c_library"
 project c-library -DCMAKE_PREFIX_PATH="$work/shared"
 linked_with "$work/build-c-library/consumer_c_weights" shared
 if ldd "$work/build-c-library/consumer_c" | grep -q 'libsafetensors\.so'; then fail "consumer_c needs the C++ library"; fi
-# shellcheck disable=SC2046  # a list of flags
+# shellcheck disable=SC2046,SC2086  # lists of flags
 quietly ${CC:-cc} -std=c99 $warnings "$here/main.c" $(pkg-config --cflags --libs safetensors-c) -o "$work/pc-c-library"
 quietly env LD_LIBRARY_PATH="$libdir" "$work/pc-c-library" "$work/pc.safetensors"
 echo "consumer: pkg-config, the library of the C interface: C works"
