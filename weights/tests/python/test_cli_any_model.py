@@ -285,6 +285,16 @@ def test_options_that_do_not_fit():
     assert "add --raw" in cli.complaint("diff", MLX, MLX, "--patch", "x.safetensors-patch")
 
 
+def test_differences_of_large_integers(tmp_path):
+    """Two integers of 64 bits that are one float are different."""
+    one, two = (tmp_path / f"{n}.safetensors" for n in ("one", "two"))
+    save_file({"i": np.array([2**53 + 1, 4])}, one)
+    save_file({"i": np.array([2**53, 4])}, two)
+    equal, rows = stats(one, two)
+    assert (equal, rows["i"]["differ"], rows["i"]["largest"]) == (0, 1, 1.0)
+    stats(one, two, "--tolerance", "0")
+
+
 def test_diff_of_codes(tmp_path):
     """Weights of equal types are compared as they are stored."""
     assert "12 same, 0 changed" in cli.output("diff", GGUF, GGUF)
