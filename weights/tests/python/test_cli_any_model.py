@@ -54,6 +54,15 @@ def test_show_decodes(path, source, dtype):
 
 
 def test_show_of_parts_and_raw():
+def test_show_of_rows_that_end_within_a_byte(tmp_path):
+    path = tmp_path / "m.safetensors"
+    header = b'{"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\x21\x43\x65")
+    shown = cli.output("show", "--model", path, "a")
+    assert shown == cli.output("show", "--raw", path, "a")
+    assert shown.splitlines()[1:3] == ["  0.5  1  1.5", "    2  3    4"]
+
+
     part = "model.layers.0.self_attn.q_proj.scales"
     assert cli.parsed("show", MLX, part)[0]["name"] == Q
     assert cli.parsed("show", MLX, part, "--raw")[0]["name"] == part
