@@ -8,7 +8,7 @@ import argparse
 
 from .. import _core
 from . import text
-from .errors import CliError
+from .errors import CliError, need_numpy
 from .model import add_choice
 from .opening import STDIN
 from .output import Output
@@ -41,10 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        raise CliError("report needs NumPy: pip install numpy") from None
+    need_numpy("report")
     from .report_page import page
 
     if STDIN in (arguments.path, arguments.against):

@@ -295,6 +295,11 @@ def test_differences_of_large_integers(tmp_path):
     stats(one, two, "--tolerance", "0")
 
 
+def test_hash_says_that_it_needs_numpy():
+    said = cli.complaint("hash", GGUF, without=["numpy"])
+    assert said == "hash of decoded values needs NumPy: pip install numpy"
+
+
 def test_options_that_do_not_fit():
     assert "needs --stats" in cli.complaint("diff", GGUF, GGUF, "--tolerance", "1%")
     for words in (["--no-data"], ["--patch", "x.safetensors-patch"]):
