@@ -132,7 +132,7 @@ def test_quick_reads_parts_of_large_tensors(tmp_path):
 def test_targets_are_not_replaced(model, tmp_path):
     path, _ = model
     before = path.read_bytes()
-    for words in (["-o", path], ["-o", tmp_path, "--force"]):
+    for words in (["-o", path], ["-o", tmp_path, "--force"], ["-o", "-"]):
         cli.run("report", path, *words, status=2)
     assert path.read_bytes() == before
     for words in (["-"], ["https://example.invalid/m.safetensors"], [path, "--against", "-"]):
