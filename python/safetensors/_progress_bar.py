@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, Protocol
 
-from ._cli.text import clipped, size
+from ._text import clipped, size
 
 _SECONDS = 0.1
 """How often a bar is drawn."""

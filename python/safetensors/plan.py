@@ -21,20 +21,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from . import _core
 from ._absent import present, refuse_absent, with_absent
-from ._core import TensorMeta
+from ._core import TensorMeta, safe_open
 from ._load_arguments import LoadArguments
 from ._model_folder import choice_of
 from ._paths import is_url, without_secrets
 from ._rules import match, source_of, unknown
-from ._shards import open_tensors
-
-if TYPE_CHECKING:
-    from ._core import safe_open
-    from ._shards import ShardFile as File
+from ._shards import ShardFile, open_tensors, sources_of
 from ._typing import Sources
 
 __all__ = ["SKIP", "FileReads", "Part", "Plan", "Rule", "Shard", "experts", "resolve"]
@@ -296,10 +292,9 @@ class Plan(Mapping[str, Part]):
     @property
     def _is_local(self) -> bool:
         """Whether its files are local: the headers of others would be fetched again."""
-        given = self._options.filenames
         return all(
             isinstance(each, (str, bytes, os.PathLike)) and not is_url(each)
-            for each in (given if isinstance(given, (list, tuple)) else [given])
+            for each in sources_of(self._options.filenames)
         )
 
 
@@ -336,7 +331,7 @@ def resolve(
 
 
 def open_plan(
-    shards: Sequence[File],
+    shards: Sequence[ShardFile],
     rules: Mapping[str, Rule] | None,
     keys: Keys,
     backend: str,

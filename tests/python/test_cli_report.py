@@ -108,6 +108,17 @@ def test_damage_is_said(tmp_path):
     assert "check: extra.safetensors: " in read(tmp_path / "r.html")
 
 
+def test_only_a_chosen_variant_is_checked(tmp_path):
+    folder = tmp_path / "folder"
+    save_files({"a": np.ones(2)}, folder)
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    (folder / "model.safetensors").write_bytes(b"\0" * 20)
+    cli.output("report", folder, "-o", tmp_path / "r.html", "--variant", "fp16")
+    words = read(tmp_path / "r.html")
+    assert "check: model.fp16.safetensors: ok: " in words
+    assert "check: model.safetensors" not in words
+
+
 def test_quick_reads_parts_of_large_tensors(tmp_path):
     values = np.zeros((3000, 1000), "f4")
     values[0, 0], values[-1, -1] = -3, 5
@@ -121,7 +132,7 @@ def test_quick_reads_parts_of_large_tensors(tmp_path):
 def test_targets_are_not_replaced(model, tmp_path):
     path, _ = model
     before = path.read_bytes()
-    for words in (["-o", path], ["-o", tmp_path, "--force"]):
+    for words in (["-o", path], ["-o", tmp_path, "--force"], ["-o", "-"]):
         cli.run("report", path, *words, status=2)
     assert path.read_bytes() == before
     for words in (["-"], ["https://example.invalid/m.safetensors"], [path, "--against", "-"]):

@@ -12,6 +12,7 @@ import pytest
 import safetensors
 from safetensors import _core, delta, plan, safe_open
 from safetensors._outline import html as blocks
+from safetensors._outline.contents import base_name
 from safetensors._outline.tree import outline_of
 from safetensors.numpy import save_file
 
@@ -214,6 +215,7 @@ def test_summary(tmp_path):
         "  I64   1 tensor   5   40 B",
     ]
     assert safetensors.summary(tmp_path).title == tmp_path.name
+    assert base_name("https://me:pw@a.example/m/x.safetensors?sig=a/b#c") == "x.safetensors"
     packed = safetensors.summary({"qweight": np.zeros((2, 3), np.int32)})
     assert repr(packed).startswith("tensors: dict, 1 tensor, 6 elements, 24 B\n")
     assert repr(safetensors.summary({})) == "tensors: dict, 0 tensors, 0 B"

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import _core
-from .._model_folder import SUFFIX, all_files, all_indexes
+from .._model_folder import BY_RULE, SUFFIX, Choice, all_files, all_indexes
 from .._shards import ShardFile
 from .._weight_models import is_gguf
 from . import diagnose, patches, repair, text, weight_model
 from .errors import NEGATIVE, TROUBLE, CliError
-from .model import Index, files_of, index_problems
+from .model import Index, choice_of, files_of, index_problems
 from .opening import STDIN, open_input
 from .output import Output
 from .reader import File, SafetensorError, complaint
@@ -29,7 +29,7 @@ safetensors check -q downloads/*.safetensors || echo damaged
 _MAX_PROBLEMS = 10
 
 
-class _Verdict(NamedTuple):
+class Verdict(NamedTuple):
     """The result for one path. `kind` is "ok", "unreadable", or one word for the fault."""
 
     path: str
@@ -45,7 +45,7 @@ class _Damaged(Exception):
 
     def __init__(self, path: str, error: SafetensorError, start: bytes, details: list[str]) -> None:
         kind, message = diagnose.verdict_on(error, start, complaint(error, path))
-        self.verdict = _Verdict(path, kind, message, details)
+        self.verdict = Verdict(path, kind, message, details)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: Output) -> int:
     verdicts = []
     for path in arguments.paths:
-        for verdict in _check(path, arguments, out):
+        for verdict in verdicts_on(path, arguments, arguments.read, out):
             verdicts.append(verdict)
             if not arguments.json:
                 _show(verdict, out)
@@ -76,36 +76,42 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     return NEGATIVE if kinds - {"ok"} else 0
 
 
-def _check(path: str, arguments: argparse.Namespace, out: Output) -> list[_Verdict]:
-    """Checks files, and after those of a quantised model how they fit together."""
-    read, verdicts = arguments.read, []
+def verdicts_on(path: str, arguments: argparse.Namespace, read: bool, out: Output) -> list[Verdict]:
+    """Checks files, and after those of a quantised model how they fit together.
+
+    Args:
+        arguments: those of add_view(), and of add_choice() if the command has them. Of a folder,
+            only the files of the chosen model are checked; all of them if none is chosen.
+        read: whether all data is read.
+    """
+    verdicts, choice = [], choice_of(arguments)
     # What is called a safetensors file is checked to be one.
-    is_files = path == STDIN or path.endswith(SUFFIX) or not is_gguf(path)
+    is_files = path == STDIN or path.endswith(SUFFIX) or not is_gguf(path, choice)
     if arguments.raw or is_files:
-        if path != STDIN and os.path.isdir(path):
+        if path != STDIN and os.path.isdir(path) and choice == BY_RULE:
             verdicts = _check_folder(path, read, out)
         else:
-            verdicts = _check_model(path, read, out, {})
+            verdicts = _check_model(path, read, out, {}, choice)
         if any(v.kind != "ok" for v in verdicts) or not weight_model.is_wanted(path, arguments):
             return verdicts
-    return [*verdicts, _check_weights(path, arguments, out)]
+    return [*verdicts, _check_weights(path, arguments, read, out)]
 
 
-def _check_weights(path: str, arguments: argparse.Namespace, out: Output) -> _Verdict:
+def _check_weights(path: str, arguments: argparse.Namespace, read: bool, out: Output) -> Verdict:
     """Returns the verdict of the weight layer, which compares tensors with the configuration."""
     try:
         with weight_model.opened_as_asked(path, arguments) as model:
-            if model.is_gguf and arguments.read:
+            if model.is_gguf and read:
                 _read_all(model.file, out)
             for warning in model.weights.warnings:
                 out.note(f"{path}: {warning}")
             nbytes = model.file.nbytes if model.is_gguf else None
-            return _Verdict(path, "ok", _summary(model.file), [], nbytes)
+            return Verdict(path, "ok", _summary(model.file), [], nbytes)
     except CliError as error:
-        return _Verdict(path, "model", str(error).removesuffix(f" (in {path})"), [])
+        return Verdict(path, "model", str(error).removesuffix(f" (in {path})"), [])
 
 
-def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:
+def _check_folder(path: str, read: bool, out: Output) -> list[Verdict]:
     """Checks all files and all indexes of a folder, also those that are no part of its model."""
     try:
         _core._refuse_interrupted(path)
@@ -116,8 +122,8 @@ def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:
         said = "No .safetensors files in the directory"
         if below := _core._models_below(path):
             said += f"; {below}"
-        return [_Verdict(path, "unreadable", said, [])]
-    verdicts: list[_Verdict] = []
+        return [Verdict(path, "unreadable", said, [])]
+    verdicts: list[Verdict] = []
     checked: dict[str, File | None] = {}
     for name in [*indexes, *files]:
         each = os.path.join(path, name)
@@ -127,8 +133,12 @@ def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:
 
 
 def _check_model(
-    path: str, read: bool, out: Output, checked: "dict[str, File | None]"
-) -> list[_Verdict]:
+    path: str,
+    read: bool,
+    out: Output,
+    checked: "dict[str, File | None]",
+    choice: Choice = BY_RULE,
+) -> list[Verdict]:
     """Checks what a path names: a file, an index with its files, or a remote folder.
 
     Args:
@@ -136,7 +146,7 @@ def _check_model(
             closed, and None if they are not valid.
     """
     try:
-        shards, index = files_of(path)
+        shards, index = files_of(path, choice)
     except (OSError, SafetensorError, CliError, ImportError) as error:
         return [_failed(path, error)]
     verdicts = []
@@ -152,26 +162,26 @@ def _check_model(
     return verdicts
 
 
-def _failed(path: str, error: Exception) -> _Verdict:
+def _failed(path: str, error: Exception) -> Verdict:
     """Returns the verdict on a path whose files were not found."""
     kind = "unreadable"
     if isinstance(error, CliError):
-        return _Verdict(path, "index" if path.endswith(".json") else kind, str(error), [])
+        return Verdict(path, "index" if path.endswith(".json") else kind, str(error), [])
     if isinstance(error, SafetensorError) and not isinstance(error, OSError):
         kind = kind if error.code in diagnose.UNREADABLE else "index"
-    return _Verdict(path, kind, complaint(error, path), [])
+    return Verdict(path, kind, complaint(error, path), [])
 
 
 def _check_file(
     shard: ShardFile, index: Index | None, read: bool, out: Output
-) -> tuple[_Verdict, File | None]:
+) -> tuple[Verdict, File | None]:
     """Returns the verdict, and the closed file, whose header the check of an index needs; None if
     it is not valid."""
     path = shard.path
     try:
         with _opened(shard) as file:
             if patches.is_patch(file):
-                return _Verdict(path, *_verdict_on_patch(file), []), None
+                return Verdict(path, *_verdict_on_patch(file), []), None
             message = _summary(file)
             if read:
                 _read_all(file, out)
@@ -181,10 +191,10 @@ def _check_file(
         said = complaint(error, path), "unreadable"
         if index is not None:
             said = "the index names this file, but it does not exist", "missing"
-        return _Verdict(path, said[1], said[0], []), None
+        return Verdict(path, said[1], said[0], []), None
     except (OSError, SafetensorError, CliError, ImportError) as error:
-        return _Verdict(path, "unreadable", complaint(error, path), []), None
-    return _Verdict(path, "ok", message, [], file.nbytes), file
+        return Verdict(path, "unreadable", complaint(error, path), []), None
+    return Verdict(path, "ok", message, [], file.nbytes), file
 
 
 @contextlib.contextmanager
@@ -248,28 +258,28 @@ def _read_all(file: File, out: Output) -> None:
                 advance(len(chunk))
 
 
-def _check_index(index: Index, files: list[File], complete: bool) -> _Verdict:
+def _check_index(index: Index, files: list[File], complete: bool) -> Verdict:
     if not complete:
-        return _Verdict(index.path, "index", "some of its shards are missing or invalid", [])
+        return Verdict(index.path, "index", "some of its shards are missing or invalid", [])
     problems = index_problems(index, files)
     if not problems:
         shards = text.count(len(files), "shard")
         message = f"{text.count(len(index.weight_map), 'tensor')} in {shards}"
-        return _Verdict(index.path, "ok", message, [])
+        return Verdict(index.path, "ok", message, [])
     more = problems[1 : 1 + _MAX_PROBLEMS]
     if len(problems) > 1 + _MAX_PROBLEMS:
         more.append(f"... and {len(problems) - 1 - _MAX_PROBLEMS:,} more")
-    return _Verdict(index.path, "index", problems[0], more)
+    return Verdict(index.path, "index", problems[0], more)
 
 
-def _show_total(verdicts: list[_Verdict], out: Output) -> None:
+def _show_total(verdicts: list[Verdict], out: Output) -> None:
     sizes = [verdict.nbytes for verdict in verdicts if verdict.nbytes is not None]
     faults = sum(verdict.kind != "ok" for verdict in verdicts)
     said = f"{text.count(len(sizes), 'file')} ok, {text.size(sum(sizes))}"
     out.line(said if not faults else f"{said}; {text.count(faults, 'fault')}")
 
 
-def _show(verdict: _Verdict, out: Output) -> None:
+def _show(verdict: Verdict, out: Output) -> None:
     is_ok = verdict.kind == "ok"
     if is_ok and out.quiet:
         return

@@ -149,6 +149,9 @@ def _compare(a: Placed, b: Placed, with_data: bool, advance: Advance) -> dict[st
     if (x.dtype, x.shape) != (y.dtype, y.shape):
         advance(x.nbytes)
         return {"a": _described(a), "b": _described(b)}
+    if x.nbytes != y.nbytes:  # of weights whose scales have other types
+        advance(x.nbytes)
+        return {"a": _with_size(a), "b": _with_size(b)}
     if not with_data:
         return {}
     differing, first, done = 0, None, 0
@@ -179,6 +182,10 @@ def _described(placed: Placed) -> dict[str, Any]:
     return {"dtype": placed.tensor.dtype, "shape": placed.tensor.shape}
 
 
+def _with_size(placed: Placed) -> dict[str, Any]:
+    return {**_described(placed), "nbytes": placed.tensor.nbytes}
+
+
 def _show(found: dict[str, Any], out: Output) -> None:
     for sign, style, key in (("-", _MINUS, "only_a"), ("+", _PLUS, "only_b")):
         for name, what in found[key].items():
@@ -206,4 +213,5 @@ def _show(found: dict[str, Any], out: Output) -> None:
 
 
 def _kind(what: dict[str, Any]) -> str:
-    return f"{what['dtype']} {text.shape(what['shape'])}"
+    nbytes = f", {text.count(what['nbytes'], 'byte')}" if "nbytes" in what else ""
+    return f"{what['dtype']} {text.shape(what['shape'])}{nbytes}"

@@ -5,7 +5,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import text
-from .errors import NEGATIVE, CliError
+from .errors import NEGATIVE, CliError, need_numpy
 from .model import Model, Placed
 from .output import Advance, Column, Output
 
@@ -47,10 +47,7 @@ def tolerance_of(given: str) -> float:
 
 
 def run(a: Model, b: Model, arguments: argparse.Namespace, out: Output) -> int:
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        raise CliError("diff --stats needs NumPy: pip install numpy") from None
+    need_numpy("diff --stats")
     tolerance = None if arguments.tolerance is None else tolerance_of(arguments.tolerance)
     rows = compared(a.by_name(), b.by_name(), out)
     equal = sum(row.is_equal() for row in rows)

@@ -15,7 +15,10 @@ _PIECE = 1 << 20
 
 
 class Difference(NamedTuple):
-    """How far the values of two tensors of one shape are apart, computed in float64."""
+    """How far the values of two tensors of one shape are apart, computed in float64.
+
+    Which values differ is decided in their own types: integers of 64 bits may have equal floats.
+    """
 
     elements: int
     differ: int
@@ -41,10 +44,12 @@ def measure(a: Placed, b: Placed, advance: Advance) -> Difference:
     elements = differ = 0
     largest = total = squares = of_a = of_b = product = 0.0
     with np.errstate(all="ignore"):
-        for left, right in _in_step(_values(a, advance), _values(b, advance)):
+        for x, y in _in_step(_values(a, advance), _values(b, advance)):
             # Equal infinities would differ by NaN, and NaN from itself.
-            unequal = (left != right) & ~((left != left) & (right != right))
-            distance = np.where(unequal, np.abs(left - right), 0.0)
+            unequal = (x != y) & ~((x != x) & (y != y))
+            left, right = _wide(x), _wide(y)
+            least = 1.0 if x.dtype.kind in "iu" and y.dtype.kind in "iu" else 0.0
+            distance = np.where(unequal, np.maximum(np.abs(left - right), least), 0.0)
             elements += left.size
             differ += int(np.count_nonzero(unequal))
             largest = float(np.fmax(largest, distance.max(initial=0.0)))
@@ -77,12 +82,15 @@ def _ratio(distance: float, norm: float) -> float | None:
 
 
 def _values(placed: Placed, advance: Advance) -> Iterator[Array]:
-    """Yields the values as float64; complex ones as complex numbers of two of them."""
     for values, nbytes in placed.file.values(placed.tensor):
         for begin in range(0, values.size, _PIECE):
-            piece = values[begin : begin + _PIECE]
-            yield piece.astype(np.complex128 if piece.dtype.kind == "c" else np.float64)
+            yield values[begin : begin + _PIECE]
         advance(nbytes)
+
+
+def _wide(values: Array) -> Array:
+    """Returns the values as float64; complex ones as complex numbers of two of them."""
+    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
 
 
 def _in_step(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array]]:

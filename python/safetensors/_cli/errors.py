@@ -8,3 +8,11 @@ TROUBLE = 2
 
 class CliError(Exception):
     """A one-line message for the user. It ends the command with status TROUBLE."""
+
+
+def need_numpy(what: str) -> None:
+    """Raises CliError if NumPy, which this command or option needs, is not installed."""
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        raise CliError(f"{what} needs NumPy: pip install numpy") from None

@@ -18,7 +18,7 @@ from .._checking import sums as _sums
 from .._checking.sums import SHA256, XXH3
 from .._paths import is_url
 from . import hash_sums, text, weight_model
-from .errors import CliError
+from .errors import CliError, need_numpy
 from .model import add_choice
 from .output import Column, Output
 
@@ -70,7 +70,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     algorithm = arguments.algorithm or SHA256
     with weight_model.opened(arguments.path, arguments) as model:
         if isinstance(model, weight_model.WeightModel):
-            from . import hash_weights  # which needs NumPy
+            need_numpy("hash of decoded values")
+            from . import hash_weights
 
             return hash_weights.run(model, arguments, out)
         placed = model.by_name()

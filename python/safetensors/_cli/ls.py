@@ -8,7 +8,7 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._outline.contents import totals
+from .._outline.contents import base_name, totals
 from .._outline.tree import Outline, outline_of
 from . import ls_model, patches, text, tree, weight_model
 from .errors import NEGATIVE, CliError
@@ -139,7 +139,7 @@ def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> Non
         row = [tensor.name, tensor.dtype, text.shape(tensor.shape)]
         row.append(text.size(tensor.nbytes))
         if with_file:
-            row.append(_base_name(file.path))
+            row.append(base_name(file.path))
         rows.append(row)
     out.table(columns, rows)
 
@@ -182,7 +182,3 @@ def _as_json(model: Model, placed: Sequence[Placed]) -> dict[str, Any]:
         for each in _outline([each.tensor for each in placed]).types
     }
     return {"path": model.path, "files": files, "totals": sums}
-
-
-def _base_name(path: str) -> str:
-    return path.replace("\\", "/").rpartition("/")[2]

@@ -123,9 +123,13 @@ class File:
 
         bits = BITS[tensor.dtype]
         first, last = begin * bits // 8, -(-end * bits // 8)
-        values = decoded(self.read(tensor.begin + first, last - first), tensor.dtype)
+        values = decoded(self._bytes_of(tensor, first, last), tensor.dtype)
         skipped = begin - first * 8 // bits  # of the first byte, which may have two values
         return values[skipped : skipped + end - begin]
+
+    def _bytes_of(self, tensor: Tensor, begin: int, end: int) -> bytes:
+        """Returns some bytes of a tensor, counted from its first one."""
+        return self.read(tensor.begin + begin, end - begin)
 
     def about(self, tensor: Tensor) -> list[str]:
         """Returns lines about how the file stores a tensor, if that needs any."""

@@ -8,9 +8,9 @@ import argparse
 
 from .. import _core
 from . import text
-from .errors import CliError
+from .errors import need_numpy
 from .model import add_choice
-from .opening import STDIN
+from .opening import refuse_stdin
 from .output import Output
 from .weight_model import add_view
 from .writing import refuse_existing
@@ -41,15 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        raise CliError("report needs NumPy: pip install numpy") from None
+    need_numpy("report")
     from .report_page import page
 
-    if STDIN in (arguments.path, arguments.against):
-        raise CliError("report reads files, not standard input")
     target = arguments.output
+    refuse_stdin("report", arguments.path, arguments.against, target)
     refuse_existing(target, arguments.force)
     data = page(arguments, out).encode("utf-8", "backslashreplace")
     _core._write_file(target, data, False)

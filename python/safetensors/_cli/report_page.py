@@ -3,12 +3,11 @@
 import argparse
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .._outline import html
 from .._outline.contents import Contents, base_name, facts, totals
 from .._outline.tree import Outline, outline_of
-from . import diff_stats, main, text
+from . import check, diff_stats, text
 from .dtypes import element_count
 from .model import Placed
 from .output import Advance, Output
@@ -86,32 +85,17 @@ def _summary(contents: Contents, outline: Outline, arguments: argparse.Namespace
     return html.wrapped(*blocks)
 
 
-class _Answers(Output):
-    """Keeps what a command would print as JSON."""
-
-    def __init__(self) -> None:
-        super().__init__("never", quiet=True)
-        self.value: Any = None
-
-    def json(self, value: object) -> None:
-        self.value = value
-
-
 def _checked(arguments: argparse.Namespace) -> list[str]:
     """Returns the lines of `check` with base names: up to ten of what is wrong, else of all if they
     are few."""
-    answers = _Answers()
-    view = [f"--{name}" for name in ("model", "raw") if getattr(arguments, name)]
-    words = ["check", "--json", "--quiet", *view, "--", arguments.path]
-    given = main.parser().parse_args(words)
-    given.run(given, answers)
-    verdicts = answers.value
-    bad = [each for each in verdicts if each["kind"] != "ok"]
+    silent = Output("never", quiet=True)  # the page has the model's warnings
+    verdicts = check.verdicts_on(arguments.path, arguments, False, silent)
+    bad = [each for each in verdicts if each.kind != "ok"]
     if not bad and len(verdicts) > _MOST_VERDICTS:
-        files = sum(each["nbytes"] is not None for each in verdicts)
+        files = sum(each.nbytes is not None for each in verdicts)
         return [f"check: ok: {text.count(files, 'file')}"]
     shown = bad[:10] or verdicts
-    return [f"check: {base_name(e['path'])}: {e['kind']}: {e['message']}" for e in shown]
+    return [f"check: {base_name(e.path)}: {e.kind}: {e.message}" for e in shown]
 
 
 def _map(outline: Outline) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._near_names import suggestions
 from . import patches, text
 from .dtypes import element_count
-from .errors import CliError
+from .errors import CliError, need_numpy
 from .model import Model, Placed, add_choice
 from .output import Advance, Output
 from .weight_model import add_view, opened
@@ -49,10 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if not 0 <= arguments.bins <= 1000:
         raise CliError("--bins must be from 0 to 1000")
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        raise CliError("show needs NumPy: pip install numpy") from None
+    need_numpy("show")
     shown = []
     with opened(arguments.path, arguments) as model:
         patch = patches.only_patch(model)

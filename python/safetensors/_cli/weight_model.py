@@ -126,21 +126,18 @@ class WeightFile(File):
     def values_between(self, tensor: Tensor, begin: int, end: int) -> "Array":
         """Decodes whole rows, and keeps the last ones: often they are asked for again."""
         weight = self.by_name[tensor.name]
+        if is_plain(weight):
+            return super().values_between(tensor, begin, end)
         row = weight.shape[-1] if weight.shape else 1
         first, last = begin // row, -(-end // row)
         if self._decoded[:3] != (tensor.name, first, last):
-            self._decoded = (tensor.name, first, last, self._rows(weight, first, last))
+            rows = weight.numpy(rows=slice(first, last)).reshape(-1)
+            self._decoded = (tensor.name, first, last, rows)
         values: Array = self._decoded[3][begin - first * row : end - first * row]
         return values
 
-    def _rows(self, weight: "WeightTensor", begin: int, end: int) -> "Array":
-        if not is_plain(weight):
-            return weight.numpy(rows=slice(begin, end)).reshape(-1)
-        from .decode import decoded
-
-        packed = weight.packed()
-        nbytes = len(packed) // math.prod(weight.shape[:-1])
-        return decoded(packed[begin * nbytes : end * nbytes].tobytes(), weight.type_name)
+    def _bytes_of(self, tensor: Tensor, begin: int, end: int) -> bytes:
+        return self.by_name[tensor.name].packed()[begin:end].tobytes()
 
     def about(self, tensor: Tensor) -> list[str]:
         weight = self.by_name[tensor.name]

@@ -12,6 +12,7 @@ from .._core import safe_open
 from .._errors import Code, failure_of
 from .._paths import is_url
 from .._pickling import NotPickled
+from .._text import count
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 
@@ -157,8 +158,7 @@ class Patch(NotPickled):
         return alone
 
     def __repr__(self) -> str:
-        count = len(self.names)
-        changes = f"{count:,} tensor{'' if count == 1 else 's'}"
+        changes = count(len(self.names), "tensor")
         return f"<Patch {self.path}: {changes}, {self.base} -> {self.target}>"
 
     def _repr_html_(self) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .._core import safe_open
+from .._paths import is_url
 from .._text import count, rounded, size
 from .tree import Listed, Outline, Total
 
@@ -111,5 +112,10 @@ def totals(outline: Outline) -> tuple[list[str], list[list[str]]]:
 
 
 def base_name(path: str) -> str:
-    """Returns the last part of a path or URL: pages that people send have no folders' names."""
+    """Returns the last part of a path or URL: pages that people send have neither the names of
+    folders nor the secrets that a URL may have after its path."""
+    if is_url(path):
+        from .._remote.redact import redact
+
+        path = redact(path).partition("?")[0]
     return os.path.basename(path.replace("\\", "/").rstrip("/")) or path

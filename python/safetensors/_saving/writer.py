@@ -17,6 +17,7 @@ from .._errors import failure
 from .._near_names import suggestions
 from .._pickling import NotPickled
 from .._progress import resolved
+from .._text import count
 from .._typing import Path, ProgressOption, SumsOption
 from .arguments import SaveArguments
 from .prepare import Prepared, prepared
@@ -151,11 +152,8 @@ class SafeWriter(NotPickled):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
-        count = len(self._specs)
-        return (
-            f"<SafeWriter of {count:,} tensor{'' if count == 1 else 's'}, "
-            f"{self.nbytes_written:,} bytes written, {state}>"
-        )
+        tensors = count(len(self._specs), "tensor")
+        return f"<SafeWriter of {tensors}, {self.nbytes_written:,} bytes written, {state}>"
 
     @property
     def specs(self) -> dict[str, Spec]:
@@ -202,9 +200,7 @@ class SafeWriter(NotPickled):
         writer = (inner and inner.writer) or self._open()  # quickly, as there may be many tensors
         data = tensor
         if self._has_plan:
-            index = self._index.get(name)
-            if index is None:
-                raise _unknown(name, self._index)
+            index = self._index_of(name)
         else:
             spec = self._spec_of_new(name, tensor)
             # The compiled module imports torch to find out whether it is one of its plain tensors.

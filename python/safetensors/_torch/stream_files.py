@@ -55,7 +55,6 @@ def stream_files(
             `load_files`. A damaged tensor is not yielded.
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
-
         progress: as for `load_files`, after each tensor. Leaving the loop early is no error.
 
     Returns:

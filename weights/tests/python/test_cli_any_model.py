@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from safetensors import delta
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from safetensors.weights import open_weights
 from support import cli
 from weights_support.data import DATA, write_gguf
@@ -51,6 +52,15 @@ def test_show_decodes(path, source, dtype):
     assert "4.50 bits per weight" in text
     assert f"{values[0, 0]:.5g}" in text
     assert f"{values[-1, -1]:.5g}" in text
+
+
+def test_show_of_rows_that_end_within_a_byte(tmp_path):
+    path = tmp_path / "m.safetensors"
+    header = b'{"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\x21\x43\x65")
+    shown = cli.output("show", "--model", path, "a")
+    assert shown == cli.output("show", "--raw", path, "a")
+    assert shown.splitlines()[1:3] == ["  0.5  1  1.5", "    2  3    4"]
 
 
 def test_show_of_parts_and_raw():
@@ -275,6 +285,21 @@ def test_differences_of_plain_files(tmp_path):
     stats(one, two, "--tolerance", "100")
 
 
+def test_differences_of_large_integers(tmp_path):
+    """Two integers of 64 bits that are one float are different."""
+    one, two = (tmp_path / f"{n}.safetensors" for n in ("one", "two"))
+    save_file({"i": np.array([2**53 + 1, 4])}, one)
+    save_file({"i": np.array([2**53, 4])}, two)
+    equal, rows = stats(one, two)
+    assert (equal, rows["i"]["differ"], rows["i"]["largest"]) == (0, 1, 1.0)
+    stats(one, two, "--tolerance", "0")
+
+
+def test_hash_says_that_it_needs_numpy():
+    said = cli.complaint("hash", GGUF, without=["numpy"])
+    assert said == "hash of decoded values needs NumPy: pip install numpy"
+
+
 def test_options_that_do_not_fit():
     assert "needs --stats" in cli.complaint("diff", GGUF, GGUF, "--tolerance", "1%")
     for words in (["--no-data"], ["--patch", "x.safetensors-patch"]):
@@ -295,3 +320,19 @@ def test_diff_of_codes(tmp_path):
     text = cli.output("diff", GGUF, copy, status=1)
     assert "! " in text
     assert ", 1 byte in all" in text
+
+
+def test_diff_of_scales_of_other_types(tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(MLX, folder)
+    (folder / "model.safetensors.index.json").unlink()
+    tensors = load_file(folder / "model.safetensors")
+    for name in tensors:
+        if name.endswith((".scales", ".biases")):
+            tensors[name] = tensors[name].astype(np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    changed = cli.parsed("diff", MLX, folder, status=1)["changed"]
+    assert changed[Q]["a"]["dtype"] == changed[Q]["b"]["dtype"] == "mlx_q4 g64"
+    assert changed[Q]["a"]["nbytes"] < changed[Q]["b"]["nbytes"]
+    text = cli.output("diff", "--no-data", MLX, folder, status=1)
+    assert re.search(rf"! {Q}  mlx_q4 g64 \[.*\], [0-9,]+ bytes -> mlx_q4 g64 ", text)
