@@ -39,7 +39,7 @@ def test_readme(folder):
 def test_loading(folder):
     """The programs run in their order, and have the variables that the page says."""
     page = Page("docs/loading.md")
-    first, second = page.programs
+    first, second, third = page.programs
     scope = page.run(first)
     assert len(list(folder.glob("model_dir/*.safetensors"))) > 1
     tensors = scope["tensors"]
@@ -50,6 +50,10 @@ def test_loading(folder):
     assert torch.equal(scope["weight"], linear["weight"])
 
     page.run(second, scope)
+    assert scope["layer"].keys() == scope["same"].keys() == {"layers.3.norm"}
+    assert torch.equal(scope["layer"]["layers.3.norm"], tensors["layers.3.norm"])
+
+    page.run(third, scope)
     assert len(scope["member"]) > 512 * 1024  # more than the first request
     assert torch.equal(scope["weight"], load(scope["member"])["weight"])
 
