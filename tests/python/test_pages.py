@@ -11,7 +11,7 @@ import torch
 from safetensors import delta
 from safetensors.plugins import vllm
 from safetensors.torch import load, load_file, load_files, save_file
-from support import sharded
+from support import console, sharded
 from support.pages import ROOT, Page, run_alone, run_in_order, run_on_ranks
 
 
@@ -79,6 +79,8 @@ def test_notebooks(folder):
     shown = page.run(program)["f"]._repr_html_()
     assert "0 … 11" in shown
     assert "12 \u00d7 2 tensors" in shown
+    (block,) = console.BLOCK.findall(page.text)
+    console.check(block, folder)
 
 
 @pytest.mark.slow
