@@ -37,7 +37,7 @@ def test_the_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         {"layers.0.attn.qkv_proj.weight": qkv, "norm": torch.ones(64)}, "model/model.safetensors"
     )
     blocks = [(kind, *map(textwrap.dedent, text)) for kind, *text in BLOCK.findall(HOME)]
-    assert [kind for kind, *_ in blocks] == ["python", "console", "python", "python"]
+    assert [kind for kind, *_ in blocks] == ["python", "console", "python", "console", "python"]
     for kind, block, shown in blocks:
         if kind == "console":
             console.check(block, tmp_path)
@@ -75,6 +75,9 @@ def test_the_chart_has_the_figures_of_the_page() -> None:
     assert min(known[row].ratio for row in chart.ROWS) < 0.95
     assert known["import `safetensors`"] == ("0.82 ms", "1.28 ms", "0.64")
     assert known["save gpt2 to a new file"].ratio == 1
+    copied = known['load gpt2, warm page cache, all bytes copied (`"pread"`)']
+    lead = " ".join(HOME[: HOME.index("{ .home-lead }")].split())
+    assert f"in {copied.ours}, where the official package takes {copied.upstream}." in lead
 
 
 def test_a_bar_goes_from_one_to_the_ratio() -> None:

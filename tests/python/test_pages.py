@@ -11,7 +11,7 @@ import torch
 from safetensors import delta
 from safetensors.plugins import vllm
 from safetensors.torch import load, load_file, load_files, save_file
-from support import sharded
+from support import console, sharded
 from support.pages import ROOT, Page, run_alone, run_in_order, run_on_ranks
 
 
@@ -39,7 +39,7 @@ def test_readme(folder):
 def test_loading(folder):
     """The programs run in their order, and have the variables that the page says."""
     page = Page("docs/loading.md")
-    first, second = page.programs
+    first, second, third = page.programs
     scope = page.run(first)
     assert len(list(folder.glob("model_dir/*.safetensors"))) > 1
     tensors = scope["tensors"]
@@ -50,6 +50,10 @@ def test_loading(folder):
     assert torch.equal(scope["weight"], linear["weight"])
 
     page.run(second, scope)
+    assert scope["layer"].keys() == scope["same"].keys() == {"layers.3.norm"}
+    assert torch.equal(scope["layer"]["layers.3.norm"], tensors["layers.3.norm"])
+
+    page.run(third, scope)
     assert len(scope["member"]) > 512 * 1024  # more than the first request
     assert torch.equal(scope["weight"], load(scope["member"])["weight"])
 
@@ -75,6 +79,8 @@ def test_notebooks(folder):
     shown = page.run(program)["f"]._repr_html_()
     assert "0 … 11" in shown
     assert "12 \u00d7 2 tensors" in shown
+    (block,) = console.BLOCK.findall(page.text)
+    console.check(block, folder)
 
 
 @pytest.mark.slow
