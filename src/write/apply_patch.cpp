@@ -11,6 +11,7 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "check/sha256.hpp"
 #include "safetensors/detail/write_sums.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/sums.hpp"
@@ -195,7 +196,7 @@ class PatchApplication {
       sums.add_tensor(tensor);
     }
     if (!is_sha256) return sums.whole_xxh3();
-    return options_.sha256(sums.whole_text(DigestAlgorithm::kSha256), {});
+    return compute_sha256(options_.sha256, sums.whole_text(DigestAlgorithm::kSha256));
   }
 
   [[nodiscard]] Buffer read(const ModelTensor& tensor) const {
