@@ -89,20 +89,24 @@ class SAFETENSORS_API ModelWriter {
   /// shards: the names of the tensors, by file: from 1 to kMaxShards files.
   /// total_nbytes: of all tensors.
   /// sums: the text of the sums (Sums::json()); empty for none. Old sums are removed.
-  /// Throws: Error kDuplicateName if two tensors have the same name; kInvalidArgument if a shard
+  /// Called once.
+  /// Throws: Error kDuplicateName if two tensors have the same name; kInvalidHeaderUtf8 for a name
+  ///   that is not UTF-8; kInvalidArgument if a shard
   ///   was not made or its sink is not committed, or another program has changed the old model;
   ///   kIo; kWriterClosed; what the interrupt throws. After an exception,
   ///   * if is_committed() is false, the old model is whole, and abort() removes the rest;
   ///   * if is_committed() is true, the new model is whole, possibly without its sums;
-  ///   * if it is kIncompleteModel, neither is, and recover() completes the save: the system
-  ///     refused to rename or remove files when some had been.
+  ///   * if it is kIncompleteModel, neither is: some files were renamed or removed, and the rest
+  ///     could not be. recover() completes the save, unless another program has changed the model.
   std::vector<std::filesystem::path> commit(std::span<const std::vector<std::string_view>> shards,
                                             std::uint64_t total_nbytes, std::string_view sums = {});
-  /// Returns whether a file has taken its place, which cannot be undone.
+  /// Returns whether a file has taken its place, which cannot be undone. In the interrupt of
+  /// commit() it may still be false then.
   [[nodiscard]] bool is_committed() const noexcept;
   /// Removes everything that was written. Does nothing after commit() and in a forked child.
   ///
-  /// Throws: Error kIo; recover() then removes the rest.
+  /// Throws: Error kIo; recover() then removes the rest or, if commit() had begun, completes the
+  ///   save.
   void abort();
 
  private:

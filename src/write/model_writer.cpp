@@ -112,7 +112,8 @@ class ModelWriter::State {
                                std::uint64_t total_nbytes, std::string_view sums) {
     check_open();
     check_count(shards.size());
-    refuse_repeated_names(shards);
+    refuse_bad_names(shards);
+    switch_.check_shards(shards.size());
     if (shards.size() > 1) {
       const std::string index = index_file_name(options_.name);
       const bool had_index =

@@ -242,6 +242,13 @@ TEST_CASE("errors leave the old model") {
           ErrorCode::kInvalidArgument);
     CHECK_FALSE(model.is_committed());
   }
+  const auto sink = model.make_shard(1);  // not committed
+  const std::vector<std::vector<std::string_view>> one = {{"a"}};
+  CHECK(test::error_of([&] { (void)model.commit(one, 1); }).code() == ErrorCode::kInvalidArgument);
+  const std::vector<std::vector<std::string_view>> no_text = {{"\xFF"}};
+  CHECK(test::error_of([&] { (void)model.commit(no_text, 1); }).code() ==
+        ErrorCode::kInvalidHeaderUtf8);
+  CHECK_FALSE(model.is_committed());
   CHECK(test::error_of([&] { ModelWriter(folder.path()); }).code() == ErrorCode::kIo);
   CHECK(test::error_of([&] { (void)recover(folder.path()); }).code() == ErrorCode::kIo);
   model.abort();
