@@ -153,17 +153,17 @@ class PatchApplication {
   void check_order(const PatchChange& change, PatchState state) {
     const std::string prefix = display_path(patch_.path()) + ": ";
     if (state == PatchState::kBase) {
-      if (first_.empty()) first_ = change.name();
+      if (!first_) first_ = change.name();
       return;
     }
-    if (first_.empty()) {
+    if (!first_) {
       fail(ErrorCode::kPatchApplied, prefix + "the model has this patch already",
            {.path = patch_.path()});
     }
     fail(ErrorCode::kWrongBase,
-         prefix + "tensor `" + clipped(first_) + "`: it is as before the patch, but tensor `" +
+         prefix + "tensor `" + clipped(*first_) + "`: it is as before the patch, but tensor `" +
              clipped(change.name()) + "` as after it: the model is a mixture",
-         {.path = patch_.path(), .subject = first_});
+         {.path = patch_.path(), .subject = *first_});
   }
 
   /// Compares the digests of the models before and after with the patch's.
@@ -223,7 +223,7 @@ class PatchApplication {
   std::map<std::string_view, std::size_t> numbers_;  // in targets_, by name
   ModelDigests before_;                              // of the tensors that were read
   ModelDigests after_;
-  std::string first_;  // the first tensor that changes
+  std::optional<std::string> first_;  // the first tensor that changes
 };
 
 }  // namespace

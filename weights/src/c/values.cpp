@@ -42,8 +42,8 @@ void visit_fields(const ModelConfig& config, const Visit& visit) {
     using Value = std::remove_cvref_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, std::optional<RopeScaling>> ||
                   std::is_same_v<Value, std::optional<QuantParams>>) {
-      static const typename Value::value_type kNames{};  // of its members, if there is no value
-      for_each_field(value ? *value : kNames, [&](const char* inner, const auto& member) {
+      const typename Value::value_type none{};  // has the names of the members
+      for_each_field(value ? *value : none, [&](const char* inner, const auto& member) {
         visit(name + "." + inner, value ? &member : nullptr);
       });
     } else {
