@@ -158,9 +158,15 @@ fn call(function: impl FnOnce(*mut RawError) -> i32) -> Result<(), Error> {
     Err(Error { code, text: String::from_utf8_lossy(&error.text[..end]).into_owned() })
 }
 
-/// Returns a text of the library. It is valid as long as its handle, and copied before that ends.
+/// Returns items of the library, which are valid as long as their handle. Its pointer to no items may
+/// be NULL, which a slice's must not be.
+fn items<'a, T>(data: *const T, count: usize) -> &'a [T] {
+    if count == 0 { &[] } else { unsafe { slice::from_raw_parts(data, count) } }
+}
+
+/// Returns a copy of a text of the library.
 fn text(data: *const u8, size: usize) -> String {
-    String::from_utf8_lossy(unsafe { slice::from_raw_parts(data, size) }).into_owned()
+    String::from_utf8_lossy(items(data, size)).into_owned()
 }
 
 /// A file or a model of several files.
@@ -311,7 +317,7 @@ fn show(what: &str, values: &[f32]) {
 fn run(model: &str, name: &str, quantised: &str, weight: &str, path: &str) -> Result<(), Error> {
     let file = File::open(model)?;
     for tensor in file.tensors()? {
-        let shape = unsafe { slice::from_raw_parts(tensor.shape, tensor.rank) };
+        let shape = items(tensor.shape, tensor.rank);
         let dtype = unsafe { std::ffi::CStr::from_ptr(safetensors_dtype_name(tensor.dtype)) };
         println!("tensor {} {} {shape:?}", text(tensor.name, tensor.name_size), dtype.to_string_lossy());
     }

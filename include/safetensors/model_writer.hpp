@@ -58,7 +58,8 @@ class SAFETENSORS_API ModelWriter {
  public:
   /// Recovers what an interrupted save has left, and reserves the folder for this save.
   ///
-  /// folder: made if it does not exist; its parent must exist.
+  /// folder: made if it does not exist; its parent must exist. ".." is resolved before symbolic
+  ///   links.
   /// Throws: Error kInvalidArgument if the name contains a separator, begins with a dot or is too
   ///   long, a folder that does not exist has the name of a file, or a switch of an earlier save
   ///   cannot be trusted; kIo, also if another process is saving to the folder; kNotRegularFile, or
@@ -71,7 +72,8 @@ class SAFETENSORS_API ModelWriter {
   /// Makes the file of a shard, from 1 on, with the rights that it keeps: those of the old model.
   ///
   /// before_commit: called with a path by which the complete file can be read.
-  /// Throws: Error kIo, with EEXIST if it was made before; kWriterClosed.
+  /// Throws: Error kInvalidArgument for a number of 0 or above kMaxShards; kIo, with EEXIST if it
+  ///   was made before; kWriterClosed.
   /// Lifetime: the sink may outlive the writer, but must be committed before commit().
   [[nodiscard]] std::unique_ptr<ByteSink> make_shard(
       std::size_t number,
@@ -82,25 +84,29 @@ class SAFETENSORS_API ModelWriter {
   /// Throws: Error kInvalidArgument if the name is not that of a configuration, a tokenizer or a
   ///   licence; kIo; kWriterClosed.
   void add_companion(std::string_view name, std::span<const std::byte> bytes);
-  /// Makes the files that were written the model, and returns their paths.
+  /// Makes the files that were written the model, and returns their absolute paths.
   ///
   /// shards: the names of the tensors, by file: from 1 to kMaxShards files.
   /// total_nbytes: of all tensors.
   /// sums: the text of the sums (Sums::json()); empty for none. Old sums are removed.
-  /// Throws: Error kDuplicateName if two tensors have the same name; kInvalidArgument if a shard
+  /// Called once.
+  /// Throws: Error kDuplicateName if two tensors have the same name; kInvalidHeaderUtf8 for a name
+  ///   that is not UTF-8; kInvalidArgument if a shard
   ///   was not made or its sink is not committed, or another program has changed the old model;
   ///   kIo; kWriterClosed; what the interrupt throws. After an exception,
   ///   * if is_committed() is false, the old model is whole, and abort() removes the rest;
   ///   * if is_committed() is true, the new model is whole, possibly without its sums;
-  ///   * if it is kIncompleteModel, neither is, and recover() completes the save: the system
-  ///     refused to rename or remove files when some had been.
+  ///   * if it is kIncompleteModel, neither is: some files were renamed or removed, and the rest
+  ///     could not be. recover() completes the save, unless another program has changed the model.
   std::vector<std::filesystem::path> commit(std::span<const std::vector<std::string_view>> shards,
                                             std::uint64_t total_nbytes, std::string_view sums = {});
-  /// Returns whether a file has taken its place, which cannot be undone.
+  /// Returns whether a file has taken its place, which cannot be undone. In the interrupt of
+  /// commit() it may still be false then.
   [[nodiscard]] bool is_committed() const noexcept;
   /// Removes everything that was written. Does nothing after commit() and in a forked child.
   ///
-  /// Throws: Error kIo; recover() then removes the rest.
+  /// Throws: Error kIo; recover() then removes the rest or, if commit() had begun, completes the
+  ///   save.
   void abort();
 
  private:
@@ -124,8 +130,9 @@ struct SaveModelOptions {
 };
 
 /// Saves a model to a folder: in one file, or in shards with an index. It replaces an older model
-/// of the same name as a whole. Returns the paths of the files, without the index.
+/// of the same name as a whole. Returns the absolute paths of the files, without the index.
 ///
+/// folder: as for ModelWriter.
 /// The tensors are divided in the order given. `metadata` is stored in each file.
 /// Throws: what ModelWriter, plan_shards(), plan_layout(), `interrupt` and `progress` throw.
 SAFETENSORS_API std::vector<std::filesystem::path> save_model(const std::filesystem::path& folder,
@@ -144,7 +151,8 @@ enum class Recovery : std::uint8_t {
 /// to the folder does this first, so a program needs it only before it loads. Changes in place by
 /// the Python package are recovered by that.
 ///
-/// path: a file of the model, or a folder, all of whose models are recovered. What other users have
+/// path: a file of the model, or a folder, all of whose models are recovered; ".." is as for
+///   ModelWriter. What other users have
 ///   left in a folder, or made under such names, is left alone.
 /// Throws: Error kIo, also if a process or another user is saving; kInvalidArgument or
 ///   kNotRegularFile if a file that the recovery would follow is another user's, is not a regular

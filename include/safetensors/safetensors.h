@@ -13,13 +13,14 @@
  * argument receives the error, and may be NULL. Other output arguments are set on success only. No
  * exception leaves a function.
  *
- * Codes: each function that can fail lists the codes that it returns. Any function may also return
- *   SAFETENSORS_INVALID_ARGUMENT  NULL where a pointer is required, or a text or a struct of
- * options that breaks the rules below SAFETENSORS_OUT_OF_MEMORY, SAFETENSORS_INTERNAL and any
- * function that reads a file SAFETENSORS_DAMAGED           if the file was opened with sums the
- * code that a source's `read` has set, if the file was opened by safetensors_open_source "1 to 11"
- * are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to SAFETENSORS_MISALIGNED_SLICE: the file is
- * not a valid safetensors file.
+ * Codes: each function that can fail lists the codes that it returns. Some are not listed. Any
+ * function may return SAFETENSORS_OUT_OF_MEMORY and SAFETENSORS_INTERNAL, and
+ * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is required and for a text or a struct of
+ * options that breaks the rules below. Any function that reads a file may return
+ * SAFETENSORS_DAMAGED if the file was opened with sums, and the code that a source has set if it
+ * was opened by safetensors_open_source. "1 to 11" are the codes from
+ * SAFETENSORS_INVALID_HEADER_UTF8 to SAFETENSORS_MISALIGNED_SLICE: the file is not a valid
+ * safetensors file.
  *
  * Text: UTF-8, a pointer and a size. JSON allows a NUL within a string, so use the size. Text of
  * the library is also followed by a NUL, which the size does not include. In arguments:

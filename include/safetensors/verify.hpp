@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "safetensors/byte_source.hpp"
-#include "safetensors/detail/path_ends.hpp"
 #include "safetensors/digest.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
@@ -119,12 +118,12 @@ class SAFETENSORS_API SumsByFile {
   [[nodiscard]] FileDigests digests_of(const std::filesystem::path& file) const;
 
  private:
-  const Sums* sums_;
-  detail::PathEnds paths_;
-  std::vector<std::vector<std::size_t>> tensors_;  // of each entry
+  struct State;
+  std::shared_ptr<const State> state_;
 };
 
-/// Returns what sums say about one file: SumsByFile(sums).digests_of(file).
+/// Returns what sums say about one file: SumsByFile(sums).digests_of(file). It looks at all tensors
+/// of the sums; for many files, keep a SumsByFile.
 [[nodiscard]] SAFETENSORS_API FileDigests digests_of(const Sums& sums,
                                                      const std::filesystem::path& file);
 

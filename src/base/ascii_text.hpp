@@ -67,10 +67,9 @@ constexpr char escape_letter(char32_t code) noexcept {
 
 }  // namespace detail
 
-/// Appends a JSON string in ASCII. A byte that is not UTF-8, as a file name may have, becomes half
-/// of a surrogate pair (PEP 383).
-inline void append_ascii_json(std::string& json, std::string_view text) {
-  json += '"';
+/// Appends characters as in a JSON string in ASCII. A byte that is not UTF-8, as a file name may
+/// have, becomes half of a surrogate pair (PEP 383).
+inline void append_ascii_escaped(std::string& json, std::string_view text) {
   while (!text.empty()) {
     const detail::Character next = detail::first_character(text);
     text.remove_prefix(next.nbytes);
@@ -86,6 +85,12 @@ inline void append_ascii_json(std::string& json, std::string_view text) {
       detail::append_escape(json, next.code);
     }
   }
+}
+
+/// The same, in quotes.
+inline void append_ascii_json(std::string& json, std::string_view text) {
+  json += '"';
+  append_ascii_escaped(json, text);
   json += '"';
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/xxh3.hpp"
+#include "check/sha256.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -146,9 +147,7 @@ Digest tensor_digest(DigestAlgorithm algorithm, Dtype dtype, std::span<const std
                      std::span<const std::byte> bytes, const Sha256& sha256,
                      const Interrupt& interrupt) {
   if (algorithm == DigestAlgorithm::kSha256) {
-    if (!sha256)
-      fail(ErrorCode::kInvalidArgument, "a digest is SHA-256, and no function computes it");
-    return sha256(digest_start(dtype, shape), bytes);
+    return compute_sha256(sha256, digest_start(dtype, shape), bytes);
   }
   constexpr std::size_t kStep = std::size_t{64} << 20;
   TensorHasher hasher(dtype, shape);

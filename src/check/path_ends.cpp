@@ -47,12 +47,12 @@ PathEnds::PathEnds(const std::vector<std::filesystem::path>& ends) {
 
 std::optional<std::size_t> PathEnds::find(const std::filesystem::path& path) const {
   const std::string text = with_slashes(path);
-  const auto counts = counts_.find(std::string(last_part(text)));
+  const auto counts = counts_.find(last_part(text));
   if (counts == counts_.end()) return std::nullopt;
   for (const std::size_t count : counts->second) {
     const std::optional<std::string_view> end = last_parts(text, count);
     if (!end) continue;
-    if (const auto found = numbers_.find(std::string(*end)); found != numbers_.end()) {
+    if (const auto found = numbers_.find(*end); found != numbers_.end()) {
       return found->second;
     }
   }

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "safetensors/detail/path_ends.hpp"
 #include "safetensors/parallel.hpp"
 #include "safetensors/verify.hpp"
 
@@ -22,24 +24,32 @@ std::vector<std::filesystem::path> paths_of(const std::vector<FileSums>& files) 
 
 }  // namespace
 
-SumsByFile::SumsByFile(const Sums& sums)
-    : sums_(&sums), paths_(paths_of(sums.files())), tensors_(sums.files().size()) {
-  for (std::size_t i = 0; i < sums.size(); ++i) tensors_[sums.tensor(i).file].push_back(i);
-}
+struct SumsByFile::State {
+  explicit State(const Sums& all)
+      : sums(all), paths(paths_of(all.files())), tensors(all.files().size()) {
+    for (std::size_t i = 0; i < all.size(); ++i) tensors[all.tensor(i).file].push_back(i);
+  }
+
+  const Sums& sums;
+  detail::PathEnds paths;
+  std::vector<std::vector<std::size_t>> tensors;  // of each entry
+};
+
+SumsByFile::SumsByFile(const Sums& sums) : state_(std::make_shared<const State>(sums)) {}
 
 std::size_t SumsByFile::entry_of(const std::filesystem::path& file) const {
-  if (const std::optional<std::size_t> found = paths_.find(file)) return *found;
-  if (tensors_.size() == 1) return 0;
+  if (const std::optional<std::size_t> found = state_->paths.find(file)) return *found;
+  if (state_->tensors.size() == 1) return 0;
   fail(ErrorCode::kInvalidArgument, "the sums have no digests of the file", {.path = file});
 }
 
 FileDigests SumsByFile::digests_of(const std::filesystem::path& file) const {
   const std::size_t number = entry_of(file);
-  const FileSums& entry = sums_->files()[number];
+  const FileSums& entry = state_->sums.files()[number];
   FileDigests digests{.nbytes = entry.nbytes, .header = entry.header};
   if (entry.header.algorithm() == DigestAlgorithm::kSha256) digests.header.reset();
-  for (const std::size_t i : tensors_[number]) {
-    const TensorSums tensor = sums_->tensor(i);
+  for (const std::size_t i : state_->tensors[number]) {
+    const TensorSums tensor = state_->sums.tensor(i);
     if (!tensor.xxh3_128) {
       fail(ErrorCode::kInvalidArgument,
            "the sums have only a SHA-256 of tensor `" + clipped(tensor.name) +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <compare>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 #include <utility>
@@ -14,6 +15,9 @@ namespace safetensors::detail {
 namespace {
 
 constexpr std::size_t kMaxDots = 32;  // a name may have a million
+// Groups of hostile names may be many more than the tensors. Beyond these, names are not divided.
+constexpr std::size_t kGroupsPerTensor = 4;
+constexpr std::size_t kSpareGroups = 4096;
 constexpr std::size_t kLeastAlike = 3;
 
 constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
@@ -101,7 +105,9 @@ struct GroupKey {
 class NameTree {
  public:
   explicit NameTree(std::span<const OutlineTensor> tensors)
-      : seed_(secret_seed()), groups_(16, Hash{seed_}) {
+      : seed_(secret_seed()),
+        max_groups_(tensors.size() * kGroupsPerTensor + kSpareGroups),
+        groups_(16, Hash{seed_}) {
     nodes_.reserve(tensors.size() + tensors.size() / 2 + 1);
     nodes_.emplace_back();
     for (std::size_t i = 0; i < tensors.size(); ++i) add(tensors[i], i);
@@ -129,7 +135,9 @@ class NameTree {
     std::size_t depth = 0;
     for (std::size_t dot = rest.find('.'); depth < kMaxDots && dot != std::string_view::npos;
          dot = rest.find('.')) {
-      parent = group_of(parent, rest.substr(0, dot), depth++);
+      const auto group = group_of(parent, rest.substr(0, dot), depth++);
+      if (!group) break;
+      parent = *group;
       rest.remove_prefix(dot + 1);
     }
     Node& leaf = nodes_[append(parent, rest)];
@@ -141,11 +149,13 @@ class NameTree {
     for (const std::uint64_t size : tensor.shape) leaf.print = mixed(leaf.print, size);
   }
 
-  /// Returns the group of a part at a depth. Most names share their first parts with the one
-  /// before.
-  std::size_t group_of(std::size_t parent, std::string_view name, std::size_t depth) {
+  /// Returns the group of a part at a depth; nothing if there are too many. Most names share their
+  /// first parts with the one before.
+  std::optional<std::size_t> group_of(std::size_t parent, std::string_view name,
+                                      std::size_t depth) {
     if (depth < steps_.size() && steps_[depth].name == name) return steps_[depth].group;
     steps_.resize(depth);
+    if (groups_.size() >= max_groups_ && !groups_.contains(GroupKey{parent, name})) return {};
     const auto [found, is_new] = groups_.try_emplace(GroupKey{parent, name}, nodes_.size());
     if (is_new) append(parent, name);
     steps_.push_back({name, found->second});
@@ -177,6 +187,7 @@ class NameTree {
   }
 
   std::uint64_t seed_;
+  std::size_t max_groups_;
   std::vector<Node> nodes_;
   std::unordered_map<GroupKey, std::size_t, Hash> groups_;
   std::vector<Step> steps_;  // the groups of the name before

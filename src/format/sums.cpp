@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ascii_text.hpp"
 #include "base/base64.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
@@ -11,51 +12,6 @@
 
 namespace safetensors {
 namespace {
-
-/// Appends characters as JSON in ASCII, as Python's json.dumps does. The text is UTF-8.
-void append_escaped(std::string& json, std::string_view text) {
-  constexpr std::string_view kHexDigits = "0123456789abcdef";
-  const auto append_unit = [&](std::uint32_t unit) {
-    json += "\\u";
-    for (int shift = 12; shift >= 0; shift -= 4) json += kHexDigits[unit >> shift & 15];
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t";
-    constexpr std::string_view kLetters = "\"\\bfnrt";
-    if (const std::size_t at = kEscaped.find(text[i]); at != std::string_view::npos) {
-      json += '\\';
-      json += kLetters[at];
-      ++i;
-    } else if (c < 0x80) {
-      if (c < 0x20 || c == 0x7F) {
-        append_unit(c);
-      } else {
-        json += text[i];
-      }
-      ++i;
-    } else {
-      const unsigned more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
-      std::uint32_t point = c & (0x3FU >> more);
-      for (unsigned k = 1; k <= more && i + k < text.size(); ++k) {
-        point = point << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3FU);
-      }
-      if (point >= 0x10000) {
-        append_unit(0xD800 + ((point - 0x10000) >> 10));
-        append_unit(0xDC00 + ((point - 0x10000) & 0x3FF));
-      } else {
-        append_unit(point);
-      }
-      i += more + 1;
-    }
-  }
-}
-
-void append_json(std::string& json, std::string_view text) {
-  json += '"';
-  append_escaped(json, text);
-  json += '"';
-}
 
 /// Returns the beginning of a text, of at most `most` bytes and at least one character.
 std::string_view first_characters(std::string_view text, std::size_t most) {
@@ -92,14 +48,14 @@ void append_digests(std::string& json, const std::optional<Digest>& sha256,
 }
 
 void append_file(std::string& json, const FileSums& file) {
-  append_json(json, file.path);
+  append_ascii_json(json, file.path);
   json += ":{\"header\":\"" + file.header.text() + '"';
   if (file.sha256) json += ",\"sha256\":\"" + hex_of(*file.sha256) + '"';
   json += ",\"size\":" + std::to_string(file.nbytes) + '}';
 }
 
 void append_tensor(std::string& json, const TensorSums& tensor, const std::string& file) {
-  append_json(json, tensor.name);
+  append_ascii_json(json, tensor.name);
   json += ":{";
   if (tensor.blocks) {
     json += "\"blocks\":\"";
@@ -113,7 +69,7 @@ void append_tensor(std::string& json, const TensorSums& tensor, const std::strin
   json += "\"digest\":";
   append_digests(json, tensor.sha256, tensor.xxh3_128);
   json += ",\"file\":";
-  append_json(json, file);
+  append_ascii_json(json, file);
   json += '}';
 }
 
@@ -191,7 +147,7 @@ void Sums::make_whole(DigestAlgorithm algorithm, const Take& take) const {
     text += '"';
     for (std::string_view rest = each.name; !rest.empty();) {
       const std::string_view piece = first_characters(rest, kWholeStep);
-      append_escaped(text, piece);
+      append_ascii_escaped(text, piece);
       rest.remove_prefix(piece.size());
       take_if_long();
     }

@@ -11,6 +11,7 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "check/sha256.hpp"
 #include "safetensors/detail/write_sums.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/sums.hpp"
@@ -152,17 +153,17 @@ class PatchApplication {
   void check_order(const PatchChange& change, PatchState state) {
     const std::string prefix = display_path(patch_.path()) + ": ";
     if (state == PatchState::kBase) {
-      if (first_.empty()) first_ = change.name();
+      if (!first_) first_ = change.name();
       return;
     }
-    if (first_.empty()) {
+    if (!first_) {
       fail(ErrorCode::kPatchApplied, prefix + "the model has this patch already",
            {.path = patch_.path()});
     }
     fail(ErrorCode::kWrongBase,
-         prefix + "tensor `" + clipped(first_) + "`: it is as before the patch, but tensor `" +
+         prefix + "tensor `" + clipped(*first_) + "`: it is as before the patch, but tensor `" +
              clipped(change.name()) + "` as after it: the model is a mixture",
-         {.path = patch_.path(), .subject = first_});
+         {.path = patch_.path(), .subject = *first_});
   }
 
   /// Compares the digests of the models before and after with the patch's.
@@ -195,7 +196,7 @@ class PatchApplication {
       sums.add_tensor(tensor);
     }
     if (!is_sha256) return sums.whole_xxh3();
-    return options_.sha256(sums.whole_text(DigestAlgorithm::kSha256), {});
+    return compute_sha256(options_.sha256, sums.whole_text(DigestAlgorithm::kSha256));
   }
 
   [[nodiscard]] Buffer read(const ModelTensor& tensor) const {
@@ -222,7 +223,7 @@ class PatchApplication {
   std::map<std::string_view, std::size_t> numbers_;  // in targets_, by name
   ModelDigests before_;                              // of the tensors that were read
   ModelDigests after_;
-  std::string first_;  // the first tensor that changes
+  std::optional<std::string> first_;  // the first tensor that changes
 };
 
 }  // namespace

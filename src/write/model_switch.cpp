@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/display_path.hpp"
+#include "io/os_error.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/shard_plan.hpp"
 #include "safetensors/sums.hpp"
@@ -34,8 +35,13 @@ ModelSwitch::ModelSwitch(detail::Folder folder, std::string name, const Interrup
     // If two processes make a switch at the same time, at least one sees both and gives up.
     if (has_others() || !parts_.folder.status(part_name(kSwitchPart))) refuse_busy(folder_, name_);
   } catch (...) {
-    if (!abort()) folder_.remove_private(parts_.name, parts_.folder);  // before it was made
-    throw;
+    const std::exception_ptr cause = std::current_exception();
+    try {
+      if (!abort()) folder_.remove_private(parts_.name, parts_.folder);  // before it was made
+      // NOLINTNEXTLINE(bugprone-empty-catch): what is left is removed by a recovery
+    } catch (const Error&) {
+    }
+    std::rethrow_exception(cause);
   }
 }
 
@@ -65,6 +71,19 @@ bool ModelSwitch::has_others() const {
   });
 }
 
+void ModelSwitch::check_shards(std::size_t shards) const {
+  for (std::size_t i = 1; i <= shards; ++i) {
+    const auto file = io::HeldFile::open(parts_.folder, part_name(shard_part(i)),
+                                         {.writes = false, .owned = false});
+    // A sink locks its file until it is committed.
+    if (file && file->lock() != EWOULDBLOCK) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "file " + std::to_string(i) + " of " + std::to_string(shards) +
+             " of the model was not made, or its sink was not committed",
+         {.path = folder_.path()});
+  }
+}
+
 void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string> companions,
                          const Interrupt& interrupt) {
   const auto step = [&] {
@@ -74,10 +93,7 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
   const std::vector<std::string> parts = switch_parts(shards);
   const FileIdentities made = identities(parts_.folder, parts);
   if (made.size() != parts.size()) {  // or the switch would be one that no recovery can complete
-    fail(ErrorCode::kInvalidArgument,
-         "only " + std::to_string(made.size()) + " of " + std::to_string(parts.size()) +
-             " files of the model were made and committed",
-         {.path = folder_.path()});
+    io::fail_write(ENOENT, parts_.folder.path(), "files of the save have disappeared");
   }
   const std::vector<std::string> targets = switch_targets(name_, shards);
   FileIdentities old = old_files(folder_, name_);
@@ -92,7 +108,12 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
   if (shards == 1 && !known.contains(index) && companions.empty()) {  // one rename is atomic
     step();
     remove_sums_of(folder_, name_);
-    parts_.folder.move(part_name(shard_part(1)), {folder_, part_name(targets.front())});
+    try {
+      parts_.folder.move(part_name(shard_part(1)), {folder_, part_name(targets.front())});
+    } catch (const Error& error) {
+      if (error.os_error() == ESTALE) is_committed_ = true;  // it was moved, and then replaced
+      throw;
+    }
     is_committed_ = true;
     if (has_sums) {
       parts_.folder.move(part_name(kSumsPart),
@@ -153,10 +174,11 @@ void ModelSwitch::take_places(const SwitchRecord& record, bool durable,
   try {
     roll_forward(folder_, parts_, record, durable, {});
   } catch (const Error& again) {
-    if (again.os_error() == 0) throw;
+    // Of another cause than the system's, a recovery fails as well.
+    const char* const advice = again.os_error() == 0 ? "" : "; `safetensors recover` completes it";
     fail(ErrorCode::kIncompleteModel,
          display_path(folder_.path()) + ": the files of a save took their places only in part (" +
-             again.what() + "); `safetensors recover` completes it",
+             again.what() + ")" + advice,
          {.path = folder_.path(), .cause = cause});
   }
   if (!is_refusal) std::rethrow_exception(cause);

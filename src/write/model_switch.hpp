@@ -26,9 +26,13 @@ class ModelSwitch {
   /// Returns the private folder, and its name in its parent.
   [[nodiscard]] const detail::OwnPlace& parts() const noexcept { return parts_; }
   /// Returns whether neither commit() nor abort() has ended the save.
-  [[nodiscard]] bool is_open() const noexcept { return file_.has_value(); }
+  [[nodiscard]] bool is_open() const noexcept { return file_ && !is_committed_; }
   /// Returns whether a file has taken its place, so that only the new model can become whole.
   [[nodiscard]] bool is_committed() const noexcept { return is_committed_; }
+
+  /// Throws: Error kInvalidArgument unless the files of all shards were made and are complete;
+  ///   kIo.
+  void check_shards(std::size_t shards) const;
 
   /// Makes the parts the model.
   ///
@@ -37,8 +41,9 @@ class ModelSwitch {
   /// companions: the names of small files that are replaced, too.
   /// interrupt: called before each step. What it throws before is_committed() leaves the old model
   ///   whole; later, it is thrown when the new one is whole.
+  /// Requires: check_shards(), and the index is there if there are several.
   /// Throws: Error kIo; kInvalidArgument if another program has changed the old model;
-  ///   kIncompleteModel if is_committed(), but the system refused the rest.
+  ///   kIncompleteModel if is_committed(), but the rest failed.
   void commit(std::size_t shards, bool fsync, std::vector<std::string> companions,
               const Interrupt& interrupt);
   /// Removes the parts. Returns false if there is nothing to undo, or no way. Throws: Error kIo.

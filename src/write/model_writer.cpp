@@ -91,6 +91,7 @@ class ModelWriter::State {
   std::unique_ptr<ByteSink> make_shard(
       std::size_t number, const std::function<void(const fs::path&)>& before_commit) const {
     check_open();
+    check_count(number);
     const std::optional<OwnPlace> like = rights();
     return detail::make_part_sink(part(shard_part(number)), like ? &*like : nullptr, before_commit);
   }
@@ -110,13 +111,9 @@ class ModelWriter::State {
   std::vector<fs::path> commit(std::span<const std::vector<std::string_view>> shards,
                                std::uint64_t total_nbytes, std::string_view sums) {
     check_open();
-    if (shards.empty() || shards.size() > kMaxShards) {
-      fail(ErrorCode::kInvalidArgument,
-           "a model has 1 to " + std::to_string(kMaxShards) + " files, and not " +
-               std::to_string(shards.size()),
-           {.path = made_.path()});
-    }
-    refuse_repeated_names(shards);
+    check_count(shards.size());
+    refuse_bad_names(shards);
+    switch_.check_shards(shards.size());
     if (shards.size() > 1) {
       const std::string index = index_file_name(options_.name);
       const bool had_index =
@@ -160,6 +157,14 @@ class ModelWriter::State {
       fail(ErrorCode::kWriterClosed, "the model was committed or aborted before",
            {.path = made_.path()});
     }
+  }
+
+  void check_count(std::size_t files) const {
+    if (files >= 1 && files <= kMaxShards) return;
+    fail(ErrorCode::kInvalidArgument,
+         "a model has 1 to " + std::to_string(kMaxShards) + " files, and not " +
+             std::to_string(files),
+         {.path = made_.path()});
   }
 
   void write_part(const std::string& name, std::string_view text, const OwnPlace* like) const {

@@ -301,8 +301,8 @@ std::filesystem::path absolute_path(const std::filesystem::path& typed) {
 
 Recovery recover(const std::filesystem::path& path) {
   std::error_code error;
-  const bool is_folder = std::filesystem::is_directory(path, error);
   const std::filesystem::path typed = absolute_path(path);
+  const bool is_folder = std::filesystem::is_directory(typed, error);
   const std::string file = is_folder ? std::string() : typed.filename().native();
   const Folder folder = Folder::open(is_folder ? typed : typed.parent_path());
   std::vector<Recovery> outcomes = detail::recover_saves(folder, file).outcomes;

@@ -71,7 +71,7 @@ std::vector<std::filesystem::path> save_model(const std::filesystem::path& folde
     std::vector<std::string_view>& its_names = names.emplace_back();
     for (const std::size_t tensor : shard) its_names.push_back(tensors[tensor].name);
   }
-  detail::serializing([&] { refuse_repeated_names(names); });
+  detail::serializing([&] { refuse_bad_names(names); });
   ModelWriter model(folder,
                     {.name = options.name, .fsync = options.fsync, .interrupt = options.interrupt});
   std::vector<Sums> sums;

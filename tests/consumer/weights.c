@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
         "weights_decode");
   check(safetensors_weights_metadata(model, SAFETENSORS_TEXT("format"), &value, &error) ==
                 SAFETENSORS_OK &&
-            value.kind == SAFETENSORS_STRING && strcmp(value.string, "pt") == 0,
+            value.kind == SAFETENSORS_VALUE_STRING && strcmp(value.string, "pt") == 0,
         "weights_metadata");
   check(safetensors_weights_get(model, weight.name, weight.name_size, NULL, &buffer, &error) ==
             SAFETENSORS_OK,

@@ -149,6 +149,18 @@ TEST_CASE("a digest that the result does not have is noticed") {
         std::string::npos);
 }
 
+TEST_CASE("a model without tensors needs the function for its SHA-256, too") {
+  const test::State none;
+  const Folder folder(none);
+  const std::string text =
+      test::patch_between(none, none, safetensors::DigestAlgorithm::kSha256).text();
+  CHECK(test::outcome_of([&] { folder.apply(text, {.verify = PatchVerify::kWhole}); }) ==
+        "kInvalidArgument");
+  CHECK(folder.dir.count() == 1);
+  folder.apply(text, {.verify = PatchVerify::kWhole, .sha256 = &test::fake_sha256});
+  CHECK(folder.dir.count() == 2);
+}
+
 TEST_CASE("an interrupt ends the call and leaves nothing") {
   const test::States states;
   const std::string text = test::patch_between(states.before, states.after).text();

@@ -111,16 +111,23 @@ bool room_allows(const Room& room, const Include& i) {
   return top == "safetensors" || top == room.name || has(room.others, top);
 }
 
+/// Headers that are installed, which those in detail/ are not.
+bool is_for_headers(const Include& i) {
+  if (!i.is_ours) return is_std(i.name) || is_c_std(i.name);
+  return begins(i.name, {"safetensors/"}) && !begins(i.name, {"safetensors/detail/"});
+}
+
 std::vector<Rule> rules_of_core() {
   return {
       {"include/safetensors/region.hpp",
        [](const Include& i) {
          return i.is_ours ? i.name == "safetensors/slice.hpp" : is_std(i.name);
        }},
-      {"include/",
+      {"include/safetensors/detail/",
        [](const Include& i) {
-         return i.is_ours ? begins(i.name, {"safetensors/"}) : is_std(i.name) || is_c_std(i.name);
+         return i.is_ours ? begins(i.name, {"safetensors/"}) : is_std(i.name);
        }},
+      {"include/", is_for_headers},
       // Its one system call is pthread_atfork: the weight layer needs it too, and cannot reach
       // io's.
       {"src/base/per_process.hpp",
@@ -199,10 +206,7 @@ std::vector<Rule> rules_of_core() {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = [] {
     std::vector<Rule> rules = rules_of_core();
-    rules.push_back({"weights/include/", [](const Include& i) {
-                       return i.is_ours ? begins(i.name, {"safetensors/"})
-                                        : is_std(i.name) || is_c_std(i.name);
-                     }});
+    rules.push_back({"weights/include/", is_for_headers});
     rules.push_back(
         {"weights/bindings/", [](const Include& i) {
            if (!i.is_ours) return is_for_bindings(i);

@@ -232,12 +232,23 @@ TEST_CASE("errors leave the old model") {
         ErrorCode::kInvalidArgument);
   CHECK(test::error_of([&] { ModelWriter(folder / "none" / "m"); }).os_error() == ENOENT);
   ModelWriter model(folder.path());
+  for (const std::size_t number : {std::size_t{0}, safetensors::kMaxShards + 1}) {
+    CHECK(test::error_of([&] { (void)model.make_shard(number); }).code() ==
+          ErrorCode::kInvalidArgument);
+  }
   for (const std::size_t count : {0U, 1U, 2U}) {  // of no shard that was made
     const std::vector<std::vector<std::string_view>> shards(count);
     CHECK(test::error_of([&] { (void)model.commit(shards, 1); }).code() ==
           ErrorCode::kInvalidArgument);
     CHECK_FALSE(model.is_committed());
   }
+  const auto sink = model.make_shard(1);  // not committed
+  const std::vector<std::vector<std::string_view>> one = {{"a"}};
+  CHECK(test::error_of([&] { (void)model.commit(one, 1); }).code() == ErrorCode::kInvalidArgument);
+  const std::vector<std::vector<std::string_view>> no_text = {{"\xFF"}};
+  CHECK(test::error_of([&] { (void)model.commit(no_text, 1); }).code() ==
+        ErrorCode::kInvalidHeaderUtf8);
+  CHECK_FALSE(model.is_committed());
   CHECK(test::error_of([&] { ModelWriter(folder.path()); }).code() == ErrorCode::kIo);
   CHECK(test::error_of([&] { (void)recover(folder.path()); }).code() == ErrorCode::kIo);
   model.abort();
@@ -290,6 +301,24 @@ TEST_CASE("recovery of what a killed save has left") {
     CHECK(outcome != Recovery::kClean);
     CHECK(found == test::files_of(outcome == Recovery::kRolledForward ? next : old));
   }
+}
+
+TEST_CASE("a recovery finds the folder that a save wrote to") {
+  const test::TempDir folder;
+  test::fs::create_directories(folder / "real" / "below");
+  test::fs::create_directory_symlink(folder / "real" / "below", folder / "link");
+  const auto path = folder / "link" / ".." / "m";  // of the system, real/m; without links, m
+  const SavedModel old = test::old_model(kThree);
+  test::save(old, path);
+  const int status = test::in_child([&] {
+    safetensors::SaveModelOptions options;
+    options.interrupt = [] { ::kill(::getpid(), SIGKILL); };
+    test::save(test::new_model(kSeven), path, options);
+    return 0;
+  });
+  CHECK(status == 256 + SIGKILL);
+  CHECK(recover(path) == Recovery::kRolledBack);
+  CHECK(test::contents(folder / "m") == test::files_of(old));
 }
 
 TEST_CASE("recovery names what is not there or does not open") {

@@ -46,6 +46,22 @@ TEST_CASE("Rows are in natural order, and a group with one member is joined with
         "a09\na9\na9b\na10\na-\n");
 }
 
+TEST_CASE("Names that share nothing are not divided beyond a number of groups") {
+  std::vector<std::string> names;
+  for (int i = 0; i < 1000; ++i) {
+    names.push_back(std::to_string(i));
+    for (int part = 0; part < 32; ++part) names.back() += "." + std::to_string(part % 2);
+  }
+  std::vector<OutlineTensor> tensors;
+  for (const std::string& name : names) tensors.push_back(tensor(name));
+  // Of 32 groups for each of 1,000 tensors, there are 8,096. A chain of groups is one row anyway.
+  const Outline outline = outline_of(tensors, {.rows = 2000});
+  std::uint64_t count = outline.omitted;
+  for (const OutlineRow& row : outline.rows) count += row.tensors;
+  CHECK(count == names.size());
+  CHECK(outline.rows.back().first == names.back());
+}
+
 TEST_CASE("Three or more neighbours with the same tensors are one row") {
   CHECK(described({tensor("h.0.w"), tensor("h.0.b", kOther), tensor("h.1.b", kOther),
                    tensor("h.1.w"), tensor("h.2.w"), tensor("h.2.b", kOther)}) ==

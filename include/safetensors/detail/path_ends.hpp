@@ -4,9 +4,10 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "safetensors/export.hpp"
@@ -28,8 +29,8 @@ class PathEnds {
 
  private:
   /// How many parts the ends with the same last part have, the most first.
-  std::unordered_map<std::string, std::vector<std::size_t>> counts_;
-  std::unordered_map<std::string, std::size_t> numbers_;
+  std::map<std::string, std::vector<std::size_t>, std::less<>> counts_;
+  std::map<std::string, std::size_t, std::less<>> numbers_;
 };
 
 }  // namespace safetensors::detail

@@ -17,8 +17,8 @@
  *
  * Names: a weight has a canonical name, such as "layers.0.attention.q.weight", which is the same
  * in all formats, and a source name, which is that of the file. Functions that take a name take the
- * canonical one; or the source name of a tensor of the lists SAFETENSORS_UNMAPPED and
- * SAFETENSORS_EXTRAS, which have no other.
+ * canonical one; or the source name of a tensor of the lists SAFETENSORS_LIST_UNMAPPED and
+ * SAFETENSORS_LIST_EXTRAS, which have no other.
  *
  * Thread safety: many threads may use one model and one buffer at once. A child process after a
  * fork may use the model of its parent; its cache is empty.
@@ -117,8 +117,10 @@ typedef struct safetensors_weights_options {
  * .safetensors or .gguf file, or any file of a split GGUF model. Reads headers only. Close *weights
  * with safetensors_weights_close.
  * Safe for untrusted input.
- * Codes: 1 to 11, UNSUPPORTED_DTYPE, NOT_REGULAR_FILE, IO, FILE_CHANGED, NO_MODEL, SEVERAL_MODELS,
- * INCOMPLETE_MODEL, INVALID_ARGUMENT. */
+ * Codes: 1 to 11, UNSUPPORTED_DTYPE, NOT_REGULAR_FILE, FILE_CHANGED, NO_MODEL, SEVERAL_MODELS,
+ * INCOMPLETE_MODEL (numbered safetensors files without an index are absent), IO (also, with an
+ * `os_error` of 0 and SAFETENSORS_FAULT_MISSING_SHARD: a file of a split GGUF model or of an index
+ * is absent), INVALID_ARGUMENT. */
 SAFETENSORS_API int32_t safetensors_weights_open(const char* path, size_t path_size,
                                                  const safetensors_weights_options* options,
                                                  safetensors_weights** weights,
@@ -157,10 +159,10 @@ typedef struct safetensors_text {
 } safetensors_text;
 /* Lists of a model. */
 enum {
-  SAFETENSORS_UNMAPPED = 0, /* names in the file that no rule maps */
-  SAFETENSORS_EXTRAS = 1,   /* names of scales of activations and caches, which are no weights */
-  SAFETENSORS_WARNINGS = 2,
-  SAFETENSORS_FILES = 3 /* paths of the files that contain the tensors */
+  SAFETENSORS_LIST_UNMAPPED = 0, /* names in the file that no rule maps */
+  SAFETENSORS_LIST_EXTRAS = 1, /* names of scales of activations and caches, which are no weights */
+  SAFETENSORS_LIST_WARNINGS = 2,
+  SAFETENSORS_LIST_FILES = 3 /* paths of the files that contain the tensors */
 };
 /* Returns a list as a table of *count texts; NULL if there is no such list, or it is empty. */
 SAFETENSORS_API const safetensors_text* safetensors_weights_list(const safetensors_weights* weights,
@@ -247,18 +249,18 @@ SAFETENSORS_API int32_t safetensors_weights_part(const safetensors_weights* weig
 
 /* Kinds of values. */
 enum {
-  SAFETENSORS_NONE = 0,     /* the files do not state it */
-  SAFETENSORS_BOOLEAN = 1,  /* `integer`: 0 or 1 */
-  SAFETENSORS_INTEGER = 2,  /* `integer` */
-  SAFETENSORS_UNSIGNED = 3, /* (uint64_t)`integer`, which is above INT64_MAX */
-  SAFETENSORS_NUMBER = 4,   /* `number` */
-  SAFETENSORS_STRING = 5,   /* `string`; of a file, it need not be UTF-8 */
-  SAFETENSORS_INTEGERS = 6, /* `items`: const int64_t* */
-  SAFETENSORS_NUMBERS = 7,  /* `items`: const double* */
-  SAFETENSORS_STRINGS = 8,  /* `items`: const safetensors_text* */
-  SAFETENSORS_ARRAY = 9,    /* `items`: numbers of `stored_type` as in the file, little-endian, of
-                               any alignment */
-  SAFETENSORS_NESTED = 10   /* an array of arrays: its number only, as no model has one */
+  SAFETENSORS_VALUE_NONE = 0,     /* the files do not state it */
+  SAFETENSORS_VALUE_BOOLEAN = 1,  /* `integer`: 0 or 1 */
+  SAFETENSORS_VALUE_INTEGER = 2,  /* `integer` */
+  SAFETENSORS_VALUE_UNSIGNED = 3, /* (uint64_t)`integer`, which is above INT64_MAX */
+  SAFETENSORS_VALUE_NUMBER = 4,   /* `number` */
+  SAFETENSORS_VALUE_STRING = 5,   /* `string`; of a file, it need not be UTF-8 */
+  SAFETENSORS_VALUE_INTEGERS = 6, /* `items`: const int64_t* */
+  SAFETENSORS_VALUE_NUMBERS = 7,  /* `items`: const double* */
+  SAFETENSORS_VALUE_STRINGS = 8,  /* `items`: const safetensors_text* */
+  SAFETENSORS_VALUE_ARRAY = 9,  /* `items`: numbers of `stored_type` as in the file, little-endian,
+                             of any alignment */
+  SAFETENSORS_VALUE_NESTED = 10 /* an array of arrays: its number only, as no model has one */
 };
 /* A value of the configuration or of the metadata. All members that its kind does not name are 0,
  * except that `number` also has what `integer` has. */
@@ -282,7 +284,7 @@ SAFETENSORS_API int32_t safetensors_weights_config(const safetensors_weights* we
                                                    safetensors_error* error);
 /* Returns the names of all fields as a table of *count texts, which is valid for ever; NULL if
  * there is no memory. */
-SAFETENSORS_API const safetensors_text* safetensors_config_fields(size_t* count);
+SAFETENSORS_API const safetensors_text* safetensors_weights_config_fields(size_t* count);
 /* Sets *key and *value, each unless it is NULL, to item `index` of the metadata: of the GGUF file,
  * or of the first safetensors file, in its order. An array of strings is made into a table at the
  * first request.
@@ -291,7 +293,7 @@ SAFETENSORS_API int32_t safetensors_weights_metadata_at(const safetensors_weight
                                                         size_t index, safetensors_text* key,
                                                         safetensors_value* value,
                                                         safetensors_error* error);
-/* Sets *value to the metadata of a key; its kind is SAFETENSORS_NONE if there is none. */
+/* Sets *value to the metadata of a key; its kind is SAFETENSORS_VALUE_NONE if there is none. */
 SAFETENSORS_API int32_t safetensors_weights_metadata(const safetensors_weights* weights,
                                                      const char* key, size_t key_size,
                                                      safetensors_value* value,

@@ -42,8 +42,8 @@ void visit_fields(const ModelConfig& config, const Visit& visit) {
     using Value = std::remove_cvref_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, std::optional<RopeScaling>> ||
                   std::is_same_v<Value, std::optional<QuantParams>>) {
-      static const typename Value::value_type kNames{};  // of its members, if there is no value
-      for_each_field(value ? *value : kNames, [&](const char* inner, const auto& member) {
+      const typename Value::value_type none{};  // has the names of the members
+      for_each_field(value ? *value : none, [&](const char* inner, const auto& member) {
         visit(name + "." + inner, value ? &member : nullptr);
       });
     } else {
@@ -59,22 +59,22 @@ class Setter {
       : weights_(weights), key_(std::move(key)), to_(to) {}
 
   void set(bool truth) {
-    to_.kind = SAFETENSORS_BOOLEAN;
+    to_.kind = SAFETENSORS_VALUE_BOOLEAN;
     to_.integer = truth ? 1 : 0;
     to_.number = truth ? 1 : 0;
   }
   void set(std::int64_t integer) {
-    to_.kind = SAFETENSORS_INTEGER;
+    to_.kind = SAFETENSORS_VALUE_INTEGER;
     to_.integer = integer;
     to_.number = static_cast<double>(integer);
   }
   void set(int integer) { set(std::int64_t{integer}); }
   void set(double number) {
-    to_.kind = SAFETENSORS_NUMBER;
+    to_.kind = SAFETENSORS_VALUE_NUMBER;
     to_.number = number;
   }
   void set(std::string_view text) {
-    to_.kind = SAFETENSORS_STRING;
+    to_.kind = SAFETENSORS_VALUE_STRING;
     to_.string = weights_.kept.text(text);
     to_.string_size = text.size();
   }
@@ -82,10 +82,10 @@ class Setter {
   void set(RopeStyle style) { set(name(style)); }
   void set(QuantMode mode) { set(name(mode)); }
   void set(const std::vector<std::int64_t>& integers) {
-    if (!integers.empty()) items(SAFETENSORS_INTEGERS, integers.data(), integers.size());
+    if (!integers.empty()) items(SAFETENSORS_VALUE_INTEGERS, integers.data(), integers.size());
   }
   void set(const std::vector<double>& numbers) {
-    if (!numbers.empty()) items(SAFETENSORS_NUMBERS, numbers.data(), numbers.size());
+    if (!numbers.empty()) items(SAFETENSORS_VALUE_NUMBERS, numbers.data(), numbers.size());
   }
   void set(const std::vector<LayerKind>& kinds) {
     if (kinds.empty()) return;
@@ -113,15 +113,16 @@ class Setter {
 
  private:
   void set_unsigned(std::uint64_t integer) {
-    to_.kind = SAFETENSORS_UNSIGNED;
+    to_.kind = SAFETENSORS_VALUE_UNSIGNED;
     to_.integer = static_cast<std::int64_t>(integer);
     to_.number = static_cast<double>(integer);
   }
   void set(const MetaArray& array) {
     to_.stored_type = static_cast<std::int32_t>(array.element_type());
     const auto count = static_cast<std::size_t>(array.size());
-    if (const auto raw = array.raw()) return items(SAFETENSORS_ARRAY, raw->data(), count);
-    if (array.element_type() != MetaType::string) return items(SAFETENSORS_NESTED, nullptr, count);
+    if (const auto raw = array.raw()) return items(SAFETENSORS_VALUE_ARRAY, raw->data(), count);
+    if (array.element_type() != MetaType::string)
+      return items(SAFETENSORS_VALUE_NESTED, nullptr, count);
     strings([&] {
       std::vector<std::string_view> texts;
       texts.reserve(count);
@@ -132,7 +133,7 @@ class Setter {
   template <typename Make>
   void strings(const Make& make) {
     const TextTable& table = weights_.kept.table(key_, make);
-    items(SAFETENSORS_STRINGS, table.data(), table.size());
+    items(SAFETENSORS_VALUE_STRINGS, table.data(), table.size());
   }
   void items(std::int32_t kind, const void* first, std::size_t count) {
     to_.kind = kind;
@@ -188,7 +189,7 @@ std::int32_t safetensors_weights_config(const safetensors_weights* weights, cons
   });
 }
 
-const safetensors_text* safetensors_config_fields(std::size_t* count) {
+const safetensors_text* safetensors_weights_config_fields(std::size_t* count) {
   const TextTable* table = nullptr;
   (void)guarded(nullptr, [&] { table = &*field_names.get().table; });
   if (count != nullptr) *count = table == nullptr ? 0 : table->size();

@@ -199,13 +199,13 @@ safetensors_weight weight_of(const safetensors_weights& from, const WeightInfo& 
 std::vector<std::string_view> texts_of(const WeightProvider& model, std::int32_t list,
                                        std::vector<std::string>& paths) {
   switch (list) {
-    case SAFETENSORS_UNMAPPED:
+    case SAFETENSORS_LIST_UNMAPPED:
       return {model.unmapped().begin(), model.unmapped().end()};
-    case SAFETENSORS_EXTRAS:
+    case SAFETENSORS_LIST_EXTRAS:
       return {model.extras().begin(), model.extras().end()};
-    case SAFETENSORS_WARNINGS:
+    case SAFETENSORS_LIST_WARNINGS:
       return {model.warnings().begin(), model.warnings().end()};
-    case SAFETENSORS_FILES:
+    case SAFETENSORS_LIST_FILES:
       for (const std::filesystem::path& file : model.files()) {
         paths.push_back(safetensors::c::utf8_of(file));
       }
@@ -271,7 +271,7 @@ const safetensors_text* safetensors_weights_list(const safetensors_weights* weig
   if (count != nullptr) *count = 0;
   (void)guarded(nullptr, [&] {
     check_pointer(weights, 1, "weights");
-    if (list < SAFETENSORS_UNMAPPED || list > SAFETENSORS_FILES) return;
+    if (list < SAFETENSORS_LIST_UNMAPPED || list > SAFETENSORS_LIST_FILES) return;
     std::vector<std::string> paths;
     const auto& table = weights->kept.table("list " + std::to_string(list),
                                             [&] { return texts_of(weights->model, list, paths); });

@@ -50,24 +50,24 @@ TEST_CASE("C: the configuration by the names of its fields") {
   const Weights weights = open_weights("mlx/gemma2_q4_g64_bf16");
   const auto model = WeightProvider::open(test::model_path("mlx/gemma2_q4_g64_bf16"));
   const auto& wanted = model.config();
-  CHECK(config(weights, "n_layers").kind == SAFETENSORS_INTEGER);
+  CHECK(config(weights, "n_layers").kind == SAFETENSORS_VALUE_INTEGER);
   CHECK(config(weights, "n_layers").integer == wanted.n_layers);
   CHECK(config(weights, "n_layers").number == static_cast<double>(*wanted.n_layers));
-  CHECK(config(weights, "norm_eps").kind == SAFETENSORS_NUMBER);
+  CHECK(config(weights, "norm_eps").kind == SAFETENSORS_VALUE_NUMBER);
   CHECK(config(weights, "norm_eps").number == wanted.norm_eps);
   CHECK(config(weights, "rope_theta").number == wanted.rope_theta);
   const safetensors_value architecture = config(weights, "architecture");
-  CHECK(architecture.kind == SAFETENSORS_STRING);
+  CHECK(architecture.kind == SAFETENSORS_VALUE_STRING);
   CHECK(text(architecture.string, architecture.string_size) == wanted.architecture);
-  CHECK(config(weights, "tie_word_embeddings").kind == SAFETENSORS_BOOLEAN);
+  CHECK(config(weights, "tie_word_embeddings").kind == SAFETENSORS_VALUE_BOOLEAN);
   CHECK(config(weights, "tie_word_embeddings").integer == (wanted.tie_word_embeddings ? 1 : 0));
   CHECK(std::string(config(weights, "rope_style").string) == name(*wanted.rope_style));
   CHECK(std::string(config(weights, "quantization.mode").string) == "affine");
   CHECK(config(weights, "quantization.bits").integer == 4);
-  CHECK(config(weights, "rope_scaling.factor").kind == SAFETENSORS_NONE);
+  CHECK(config(weights, "rope_scaling.factor").kind == SAFETENSORS_VALUE_NONE);
   const safetensors_value eos = config(weights, "eos_token_ids");
   CHECK((eos.count == wanted.eos_token_ids.size() &&
-         (eos.count == 0 || eos.kind == SAFETENSORS_INTEGERS)));
+         (eos.count == 0 || eos.kind == SAFETENSORS_VALUE_INTEGERS)));
   const safetensors_value kinds = config(weights, "layer_kinds");
   REQUIRE(kinds.count == wanted.layer_kinds.size());
   for (std::size_t i = 0; i < kinds.count; ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("C: values of nested fields stay valid") {
 
   const safetensors_value factors = config(weights, "rope_scaling.long_factor");
   const safetensors_value type = config(weights, "rope_scaling.type");
-  REQUIRE(factors.kind == SAFETENSORS_NUMBERS);
+  REQUIRE(factors.kind == SAFETENSORS_VALUE_NUMBERS);
   REQUIRE(factors.count == 2);
   CHECK(static_cast<const double*>(factors.items)[0] == 1.25);
   CHECK(static_cast<const double*>(factors.items)[1] == 1.5);
@@ -107,7 +107,7 @@ TEST_CASE("C: values of nested fields stay valid") {
 TEST_CASE("C: the list of fields has each once, and each can be asked for") {
   const Weights weights = open_weights("gguf/llama_q4_k_m.gguf");
   std::size_t count = 0;
-  const safetensors_text* const fields = safetensors_config_fields(&count);
+  const safetensors_text* const fields = safetensors_weights_config_fields(&count);
   REQUIRE(fields != nullptr);
   std::set<std::string> names;
   for (std::size_t i = 0; i < count; ++i) {
@@ -118,7 +118,7 @@ TEST_CASE("C: the list of fields has each once, and each can be asked for") {
   CHECK(names.contains("rope_scaling.long_factor"));
   CHECK(names.contains("quantization.group_size"));
   CHECK_FALSE(names.contains("rope_scaling"));
-  CHECK(safetensors_config_fields(nullptr) == fields);
+  CHECK(safetensors_weights_config_fields(nullptr) == fields);
 }
 
 TEST_CASE("C: the metadata of a GGUF file has its types") {
@@ -141,12 +141,12 @@ TEST_CASE("C: the metadata of a GGUF file has its types") {
       CHECK(value.stored_type == static_cast<std::int32_t>(array->element_type()));
       CHECK(value.count == array->size());
       if (const auto raw = array->raw()) {
-        CHECK(value.kind == SAFETENSORS_ARRAY);
+        CHECK(value.kind == SAFETENSORS_VALUE_ARRAY);
         CHECK(std::memcmp(value.items, raw->data(), raw->size()) == 0);
       } else {
         std::vector<std::string> wanted;
         for (const auto& each : *array) wanted.emplace_back(each.as_string().value());
-        CHECK(value.kind == SAFETENSORS_STRINGS);
+        CHECK(value.kind == SAFETENSORS_VALUE_STRINGS);
         CHECK(strings_of(value) == wanted);
       }
       continue;
@@ -163,7 +163,7 @@ TEST_CASE("C: the metadata of a GGUF file has its types") {
   CHECK(index == info.metadata_count);
   CHECK(kinds.size() >= 4);
   const safetensors_value none = metadata(weights, "no.such.key");
-  CHECK(none.kind == SAFETENSORS_NONE);
+  CHECK(none.kind == SAFETENSORS_VALUE_NONE);
   CHECK(none.stored_type == -1);
   safetensors_value value{};
   CHECK(safetensors_weights_metadata_at(weights.get(), index, nullptr, &value, nullptr) ==
@@ -190,15 +190,15 @@ TEST_CASE("C: numbers above INT64_MAX, arrays of arrays and text of a stranger")
   (void)safetensors_weights_open(path.data(), path.size(), nullptr, &opened, &error);
   REQUIRE(std::string(error.text).empty());
   const Weights weights(opened);
-  CHECK(metadata(weights, "u").kind == SAFETENSORS_UNSIGNED);
+  CHECK(metadata(weights, "u").kind == SAFETENSORS_VALUE_UNSIGNED);
   CHECK(static_cast<std::uint64_t>(metadata(weights, "u").integer) == UINT64_MAX);
-  CHECK(metadata(weights, "nested").kind == SAFETENSORS_NESTED);
+  CHECK(metadata(weights, "nested").kind == SAFETENSORS_VALUE_NESTED);
   CHECK(metadata(weights, "nested").count == 2);
   CHECK(metadata(weights, "nested").items == nullptr);
   const safetensors_value value = metadata(weights, "text");
   CHECK(text(value.string, value.string_size) == std::string("a\0\xFF", 3));
   CHECK(strings_of(metadata(weights, "texts")) == std::vector<std::string>{"", "b"});
-  CHECK(metadata(weights, "none").kind == SAFETENSORS_STRINGS);
+  CHECK(metadata(weights, "none").kind == SAFETENSORS_VALUE_STRINGS);
   CHECK(metadata(weights, "none").count == 0);
   safetensors_weight found{};
   CHECK(safetensors_weights_find(weights.get(), "t", 1, &found, nullptr) == 0);
@@ -208,10 +208,10 @@ TEST_CASE("C: lists of a model") {
   const Weights weights = open_weights("gguf/llama_split_q4_0-00002-of-00003.gguf");
   std::size_t count = 0;
   const safetensors_text* const files =
-      safetensors_weights_list(weights.get(), SAFETENSORS_FILES, &count);
+      safetensors_weights_list(weights.get(), SAFETENSORS_LIST_FILES, &count);
   REQUIRE(count == 3);
   CHECK(text(files[2].data, files[2].size).ends_with("llama_split_q4_0-00003-of-00003.gguf"));
-  CHECK(safetensors_weights_list(weights.get(), SAFETENSORS_FILES, nullptr) == files);
-  CHECK(safetensors_weights_list(weights.get(), SAFETENSORS_UNMAPPED, &count) == nullptr);
+  CHECK(safetensors_weights_list(weights.get(), SAFETENSORS_LIST_FILES, nullptr) == files);
+  CHECK(safetensors_weights_list(weights.get(), SAFETENSORS_LIST_UNMAPPED, &count) == nullptr);
   CHECK(count == 0);
 }

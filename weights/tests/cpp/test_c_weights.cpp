@@ -304,8 +304,9 @@ TEST_CASE("C: many threads use one model") {
       safetensors_buffer_free(buffer);
     }
     std::size_t count = 0;
-    if (safetensors_weights_list(weights.get(), SAFETENSORS_FILES, &count) == nullptr) ++faults;
-    if (safetensors_config_fields(&count) == nullptr || count < 50) ++faults;
+    if (safetensors_weights_list(weights.get(), SAFETENSORS_LIST_FILES, &count) == nullptr)
+      ++faults;
+    if (safetensors_weights_config_fields(&count) == nullptr || count < 50) ++faults;
   };
   {
     std::vector<std::jthread> threads;

@@ -105,7 +105,7 @@ TEST_CASE("C: NULLs and empty texts over an address that must not be followed ar
   const CBuffer good = get(open, "output_norm.weight");
   CHECK(safetensors_buffer_bytes(good.get(), nullptr, nullptr) == kRefused);
   std::size_t count = 7;
-  CHECK(safetensors_weights_list(nullptr, SAFETENSORS_FILES, &count) == nullptr);
+  CHECK(safetensors_weights_list(nullptr, SAFETENSORS_LIST_FILES, &count) == nullptr);
   CHECK(count == 0);
   for (const std::int32_t list : {-1, 4, INT32_MIN}) {
     CHECK(safetensors_weights_list(open.get(), list, nullptr) == nullptr);
