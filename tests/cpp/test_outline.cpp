@@ -59,7 +59,7 @@ TEST_CASE("Names that share nothing are not divided beyond a number of groups") 
   std::uint64_t count = outline.omitted;
   for (const OutlineRow& row : outline.rows) count += row.tensors;
   CHECK(count == names.size());
-  CHECK(outline.rows.back().first == names.back());
+  CHECK(outline.rows.back().last == names.back());
 }
 
 TEST_CASE("Three or more neighbours with the same tensors are one row") {
