@@ -21,6 +21,7 @@ import argparse
 import ast
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -40,8 +41,9 @@ BUILD = ROOT / "build" / "mutants"
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 LIMIT = 900  # seconds for the tests of one mutant: one that never ends is noticed by that
 
-# Patterns of the files in SUITES that test a module, or all modules of a folder. Modules of
-# frameworks that run-tests.sh does not install have none.
+# Patterns of the files in SUITES that test a module, or all modules of a folder. Those named after
+# it, or after a module that imports it, are added. Modules of frameworks that run-tests.sh does not
+# install have none.
 TESTS: dict[str, list[str]] = {
     "__init__.py": ["surface", "import_graph", "errors_pickled"],
     "__main__.py": ["cli_surroundings"],
@@ -212,11 +214,26 @@ def files_of(pattern: str) -> list[pathlib.Path]:
     return [file for suite in SUITES for file in sorted(suite.glob(f"test_{pattern}.py"))]
 
 
+@functools.cache
+def importers() -> dict[str, set[str]]:
+    """The modules that import a module, by its name without the packages."""
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                for name in [(node.module or "").rpartition(".")[2], *(a.name for a in node.names)]:
+                    found.setdefault(name, set()).add(path.stem)
+    return found
+
+
 def tests_of(path: pathlib.Path) -> list[str]:
+    """The tests of the table, and those named after a module that imports this one."""
     name = path.relative_to(PACKAGE).as_posix()
     patterns = TESTS[name if name in TESTS else name.partition("/")[0] + "/"]
-    found = [test for pattern in patterns for test in files_of(pattern)]
-    tests = [str(test.relative_to(ROOT)) for test in found]
+    if patterns:
+        patterns = [*patterns, path.stem, *importers().get(path.stem, ())]
+    found = {test for pattern in patterns for test in files_of(pattern.lstrip("_"))}
+    tests = [str(test.relative_to(ROOT)) for test in sorted(found)]
     # The first failure ends a run: begin with the tests named after the module.
     return sorted(tests, key=lambda test: path.stem not in test)
 
