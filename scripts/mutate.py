@@ -110,7 +110,7 @@ TESTS: dict[str, list[str]] = {
         "call_errors",
         "torch_modes",
     ],
-    "weights/": ["weights_*", "cli_convert*"],
+    "weights/": ["weights_*", "convert_*", "cli_convert*"],
 }
 
 
