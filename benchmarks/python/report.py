@@ -124,12 +124,17 @@ def peer_line(name: str, answer: Answer) -> str:
     return f"| {name} | {unit} | {', '.join(figures)} | {'; '.join(skipped)[:200]} |"
 
 
-def table(rows: Answer, names: list[str]) -> list[str]:
-    """Rows against upstream and the machine."""
+def table(about: str, rows: Answer, names: list[str]) -> list[str]:
+    """Rows against upstream and the machine, below what they are about; nothing without rows."""
+    if not names:
+        return []
     return [
+        about,
+        "",
         "| row | unit | upstream | this package | ratio | wanted | limit | ours / limit |",
         "|---|---|---|---|---|---|---|---|",
         *(row_line(name, rows[name]) for name in names),
+        "",
     ]
 
 
@@ -137,6 +142,10 @@ def markdown(results: Answer, names: list[str]) -> str:
     """The tables."""
     machine, rows = results["machine"], results["rows"]
     names = [name for name in names if name in rows]
+    first = [name for name in names if rows[name].get("fresh")]
+    processes = max(
+        (each["repeats"] for name in first for each in rows[name]["figures"].values()), default=0
+    )
     sized = "" if results["scale"] == 1 else f" Files scaled by {results['scale']:g}."
     lines = [
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; "
@@ -144,14 +153,17 @@ def markdown(results: Answer, names: list[str]) -> str:
         f"NumPy {machine['numpy']}; {machine['date']}; load average "
         f"at the start {machine.get('load', 'unknown')}.{sized}",
         "",
-        "The first call of a process. Times: median (maximum) of 9 processes; ratios of medians.",
-        "",
-        *table(rows, [name for name in names if rows[name].get("fresh")]),
-        "",
-        "Calls that are repeated in one process. Times: minimum (median); ratios of minima.",
-        "",
-        *table(rows, [name for name in names if not rows[name].get("fresh")]),
-        "",
+        *table(
+            f"The first call of a process. Times: median (maximum) of {processes} processes; "
+            "ratios of medians.",
+            rows,
+            first,
+        ),
+        *table(
+            "Calls that are repeated in one process. Times: minimum (median); ratios of minima.",
+            rows,
+            [name for name in names if name not in first],
+        ),
         "| header | bytes | RapidJSON | RapidJSON, validating UTF-8 | `Header::parse` | ratio |",
         "|---|---|---|---|---|---|",
     ]
