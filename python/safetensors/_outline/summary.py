@@ -13,7 +13,7 @@ from .._core import safe_open
 from .._text import count, rounded, shown, size
 from .._weight_models import is_weight_model, open_as_stored
 from .contents import Contents, base_name, facts, of_handles, of_weights
-from .html import MOST_ROWS
+from .html import MAX_ROWS
 from .tree import outline_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Summary:
     def __init__(self, contents: Contents) -> None:
         from .views import page_of
 
-        outline = outline_of(contents.tensors, rows=MOST_ROWS)
+        outline = outline_of(contents.tensors, rows=MAX_ROWS)
         self._facts = facts(contents.kind, outline)
         self._html = page_of(contents, outline)
         self._types = outline.types

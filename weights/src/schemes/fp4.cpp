@@ -200,7 +200,8 @@ void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint) {
   const SourceTensor* codes = checkpoint.find(module_of(scale), ".weight");
   if (codes == nullptr || !has_fp4_codes(*codes) || !is_e8m0(scale.info->dtype)) return;
   const Fp4Parts parts{codes, &scale, nullptr, Fp4Scale::e8m0};
-  // Other tensors also have such names and types: without a configuration, the shapes decide.
+  // Tensors of other schemes may have the same names and types. Without a configuration, the shapes
+  // decide.
   const bool fits = codes->info->shape.size() >= 2 && has_fp4_groups(parts);
   if (!fits && checkpoint.quant().method.empty()) return;
   claim_fp4(parts, scale, checkpoint);

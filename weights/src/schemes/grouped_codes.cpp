@@ -121,7 +121,7 @@ void claim_int4(const SourceTensor& scale, Checkpoint& checkpoint) {
                            checkpoint.find(module, ".weight_scale_2"),
                            checkpoint.find(module, ".pre_quant_scale")};
   const QuantConfig& config = checkpoint.quant();
-  // Other tensors also have such names and types: only modelopt's must fit.
+  // Tensors of other schemes may have the same names and types. Only those of modelopt must fit.
   const bool is_modelopt = config.method == "modelopt";
   if (!is_modelopt && !config.method.empty()) return;
   if (!fits_packing(parts)) {
