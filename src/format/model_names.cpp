@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/parse_integer.hpp"
 #include "safetensors/model_files.hpp"
 
 namespace safetensors {
@@ -12,21 +13,14 @@ constexpr std::string_view kIndexWord = "index";
 constexpr std::string_view kRankStart = "shard-";
 constexpr std::string_view kPartsName = "weights";
 
-bool is_name_digit(char c) { return c >= '0' && c <= '9'; }
-
 std::optional<std::size_t> parse_digits(std::string_view text) {
-  if (text.empty() || text.size() > kMaxNumberDigits || !std::ranges::all_of(text, is_name_digit)) {
-    return std::nullopt;
-  }
-  std::size_t number = 0;
-  for (const char c : text) number = number * 10 + static_cast<std::size_t>(c - '0');
-  return number;
+  return text.size() > kMaxNumberDigits ? std::nullopt : parse_integer<std::size_t>(text);
 }
 
 bool is_variant(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
     const char lower = static_cast<char>(c | 0x20);
-    return is_name_digit(c) || (lower >= 'a' && lower <= 'z') || c == '_';
+    return (c >= '0' && c <= '9') || (lower >= 'a' && lower <= 'z') || c == '_';
   });
 }
 
