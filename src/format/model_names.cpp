@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/parse_integer.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/model_files.hpp"
 
 namespace safetensors {
@@ -35,12 +36,12 @@ ModelFileName parse_index_name(std::string_view stem) {
   const auto last = parse_dotted(stem);
   if (!last) return {};
   if (last->variant == kIndexWord) {
-    if (const auto name = without_end(last->name, kModelFileSuffix))
+    if (const auto name = without_end(last->name, detail::kModelFileSuffix))
       return {ModelFileName::Kind::kIndex, *name};
   }
   const auto first = parse_dotted(last->name);
   if (!first) return {};
-  const auto name = without_end(first->name, kModelFileSuffix);
+  const auto name = without_end(first->name, detail::kModelFileSuffix);
   if (!name) return {};
   if (first->variant == kIndexWord) return {ModelFileName::Kind::kIndex, *name, last->variant};
   if (last->variant == kIndexWord) return {ModelFileName::Kind::kIndex, *name, first->variant};
@@ -85,13 +86,14 @@ std::string five_digits(std::size_t number) {
 }
 
 std::string numbered_end(std::size_t number, std::size_t total) {
-  return "-" + five_digits(number) + "-of-" + five_digits(total) + std::string(kModelFileSuffix);
+  return "-" + five_digits(number) + "-of-" + five_digits(total) +
+         std::string(detail::kModelFileSuffix);
 }
 
 ModelFileName parse_model_file_name(std::string_view file) {
   using Kind = ModelFileName::Kind;
   if (const auto stem = without_end(file, kJsonSuffix)) return parse_index_name(*stem);
-  const auto stem = without_end(file, kModelFileSuffix);
+  const auto stem = without_end(file, detail::kModelFileSuffix);
   if (!stem) return {};
   const auto dotted = parse_dotted(*stem);
   if (dotted && dotted->name == kPartsName) {

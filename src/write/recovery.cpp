@@ -318,7 +318,7 @@ void detail::refuse_unrecovered(const Folder& folder, std::string_view file) {
   const std::filesystem::path path = folder.path() / std::string(file);
   const std::string_view name = model_of(file);
   const bool is_index = file.ends_with(index_file_name(""));
-  const bool is_single = file.ends_with(kModelFileSuffix);
+  const bool is_single = file.ends_with(detail::kModelFileSuffix);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     const std::vector<OwnName::Text> names = folder.names();
