@@ -14,8 +14,9 @@ namespace safetensors {
 template <std::integral Integer>
 [[nodiscard]] std::optional<Integer> parse_integer(std::string_view text, int base = 10) noexcept {
   Integer value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value, base);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, value, base);
   return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
 
