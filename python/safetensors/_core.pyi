@@ -193,6 +193,7 @@ def _make_empty(device: _Device, requests: Sequence[tuple[Any, ...]]) -> list[An
 def _forms(
     handle: safe_open, names: list[str]
 ) -> tuple[list[tuple[tuple[int, ...], int]], list[int]]: ...
+def _read_gap(handle: safe_open) -> int: ...
 def _copy_rows(source: int, nbytes: int, moves: Buffer) -> None: ...
 def _read_request(handle: safe_open, name: str, index: Any, address: int, nbytes: int) -> None: ...
 def _read_requests(
@@ -474,6 +475,8 @@ class _Folder:
         Raises OSError with ESTALE if another user then put something else under the name.
         """
 
+_MAX_HEADER_NBYTES: int
+_MAX_INDEX_FILES: int
 _MAX_SHARDS: int
 _MAX_MODEL_NAME: int
 

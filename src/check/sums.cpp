@@ -15,6 +15,7 @@
 #include "io/file_sink.hpp"
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/model_files.hpp"
 
@@ -23,8 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kModelSuffix = ".safetensors";
-constexpr std::string_view kIndexSuffix = ".json";
+constexpr std::string_view kJsonSuffix = ".json";
 
 /// Returns a path without `suffix`; an empty path if it does not end so, or nothing is left.
 fs::path without_suffix(const fs::path& path, std::string_view suffix) {
@@ -104,7 +104,7 @@ fs::path sums_path(const fs::path& file) {
   if (parsed.kind == ModelFileName::Kind::kIndex) {
     return file.parent_path() / path_of_name(sums_name(parsed.name, parsed.variant));
   }
-  for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {
+  for (const std::string_view suffix : {kJsonSuffix, detail::kModelFileSuffix}) {
     const fs::path stem = without_suffix(file, suffix);
     if (!stem.empty()) return sums_of_stem(stem);
   }
@@ -155,7 +155,7 @@ void io::remove_late_sums(const fs::path& file) noexcept {
 }
 
 void remove_sums(const fs::path& file) {
-  if (without_suffix(file, kModelSuffix).empty()) return;
+  if (without_suffix(file, detail::kModelFileSuffix).empty()) return;
   const std::vector<fs::path> paths = sums_of(file);
   for (const fs::path& path : paths) remove_file_of_sums(path);
   // A folder without an index has sums of all its files, under a name that a model may have, too.

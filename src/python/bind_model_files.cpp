@@ -251,6 +251,7 @@ void register_tensors(py::module_& module) {
 void register_model_files(py::module_& module) {
   register_folders(module);
   register_tensors(module);
+  module.add_object("_MAX_INDEX_FILES", to_int(kMaxIndexFiles));
   define(
       module, "_choose_model_files", &choose_files, py::arg("folder"), py::arg("names"),
       py::arg("name"), py::arg("variant"), py::arg("files_of_index"), py::arg("exists"),

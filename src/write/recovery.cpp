@@ -14,6 +14,7 @@
 #include "format/model_names.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/held_file.hpp"
+#include "io/posix/rights.hpp"
 #include "safetensors/detail/recovery.hpp"
 #include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
@@ -34,14 +35,12 @@ using io::HeldFile;
 
 using IdentityByFile = std::map<std::string, FileIdentity, std::less<>>;
 
-OwnName own(std::string_view name) { return OwnName(std::string(name)); }
-
 bool same_identity(const FileIdentity& a, const FileIdentity& b, bool has_inodes) {
   return a.nbytes == b.nbytes && a.modified == b.modified && (!has_inodes || a.inode == b.inode);
 }
 
 std::optional<FileIdentity> identity_of(const Folder& folder, std::string_view file) {
-  const auto found = folder.status(own(file));
+  const auto found = folder.status(OwnName(file));
   if (!found) return std::nullopt;
   if (found->is_folder) {
     fail(ErrorCode::kNotRegularFile, "this is a folder",
@@ -112,7 +111,7 @@ void check_places(const Folder& folder, const OwnPlace& save, const SwitchRecord
 Recovery recover_save(const Folder& folder, const LeftFolder& left) {
   const Folder& save = left.place.folder;
   const std::filesystem::path path = save.path() / std::string(kSwitchPart);
-  const auto file = HeldFile::open(save, own(kSwitchPart), {});
+  const auto file = HeldFile::open(save, OwnName(kSwitchPart), {});
   if (!file) {  // killed before it was made, or after it was removed
     if (folder.remove_empty(left.place.name)) return Recovery::kRolledBack;
     if (detail::is_used(save)) return Recovery::kClean;  // its process makes the switch just now
@@ -179,7 +178,7 @@ FileIdentities identities(const Folder& folder, const std::vector<std::string>& 
 FileIdentities old_files(const Folder& folder, std::string_view name) {
   const std::string index = index_file_name(name);
   std::vector<std::string> files = {index, shard_file_name(name, 1, 1)};
-  const auto held = HeldFile::open(folder, own(index), {.writes = false});
+  const auto held = HeldFile::open(folder, OwnName(index), {.writes = false});
   if (held) {
     const std::filesystem::path path = folder.path() / index;
     const std::string text = held->read(kMaxIndexSize + 1);
@@ -235,7 +234,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
   };
   const auto move = [&](std::string_view part, std::string_view file) {
     step();
-    save.folder.move(own(part), {folder, own(file)});
+    save.folder.move(OwnName(part), {folder, OwnName(file)});
   };
   if (!places.waiting
            .empty()) {  // before the first step, after which they would be another model's
@@ -247,7 +246,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
   // library see the switch (src/open/model_folder.cpp).
   if (is_outdated(index)) {
     step();
-    folder.remove(own(index));
+    folder.remove(OwnName(index));
     if (durable) folder.flush();
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -256,7 +255,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
   for (const std::string& file : places.outdated) {
     if (places.waiting.contains(file) || file == index) continue;
     step();
-    folder.remove(own(file));
+    folder.remove(OwnName(file));
   }
   for (const std::string& file : record.companions) {
     const std::string part = companion_part(file);
@@ -271,7 +270,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
     save.folder.flush();
   }
   step();
-  save.folder.remove(own(kSwitchPart));
+  save.folder.remove(OwnName(kSwitchPart));
   folder.remove_private(save.name, save.folder);
 }
 
@@ -279,7 +278,7 @@ void roll_back(const Folder& folder, const OwnPlace& save) {
   for (const OwnName::Text& part : save.folder.names()) {
     if (part != kSwitchPart) save.folder.remove(OwnName(part));
   }
-  save.folder.remove(own(kSwitchPart));  // last: it says that the folder has been a save
+  save.folder.remove(OwnName(kSwitchPart));  // last: it says that the folder has been a save
   folder.remove_private(save.name, save.folder);
 }
 
@@ -306,7 +305,7 @@ Recovery recover(const std::filesystem::path& path) {
   const std::string file = is_folder ? std::string() : typed.filename().native();
   const Folder folder = Folder::open(is_folder ? typed : typed.parent_path());
   std::vector<Recovery> outcomes = detail::recover_saves(folder, file).outcomes;
-  const auto only = is_folder ? std::nullopt : std::optional(own(file));
+  const auto only = is_folder ? std::nullopt : std::optional(OwnName(file));
   if (folder.remove_stale(only ? &*only : nullptr) > 0) outcomes.push_back(Recovery::kRolledBack);
   const Recovery outcome =
       outcomes.empty() ? Recovery::kClean : *std::ranges::max_element(outcomes);
@@ -318,7 +317,7 @@ void detail::refuse_unrecovered(const Folder& folder, std::string_view file) {
   const std::filesystem::path path = folder.path() / std::string(file);
   const std::string_view name = model_of(file);
   const bool is_index = file.ends_with(index_file_name(""));
-  const bool is_single = file.ends_with(kModelFileSuffix);
+  const bool is_single = file.ends_with(detail::kModelFileSuffix);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     const std::vector<OwnName::Text> names = folder.names();

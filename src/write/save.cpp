@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "check/make_sums.hpp"
 #include "io/file_sink.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/detail/serializing.hpp"
 #include "safetensors/detail/write_sums.hpp"
 #include "safetensors/error.hpp"
@@ -27,7 +28,7 @@ void save_file(std::span<const TensorData> tensors, const std::filesystem::path&
 std::unique_ptr<detail::WriteSums> detail::sums_of_save(const std::filesystem::path& path,
                                                         const SaveOptions& options) {
   if (!options.sums) return std::make_unique<WriteSums>();
-  if (path.extension() != ".safetensors") {
+  if (path.extension() != detail::kModelFileSuffix) {
     fail(ErrorCode::kInvalidArgument, "sums need a file whose name ends with .safetensors",
          {.path = path});
   }

@@ -1,13 +1,11 @@
 #include "io/posix/held_file.hpp"
 
-#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include "io/os_error.hpp"
 #include "io/posix/descriptor_sink.hpp"
@@ -78,24 +76,6 @@ void flush_file(const detail::Folder& folder, const detail::OwnName& name) {
   const auto file = HeldFile::open(folder, name, {.writes = false, .owned = false});
   if (!file) fail_write(ENOENT, folder.path() / name.text());
   file->flush();
-}
-
-void show_complete(const detail::Folder& folder, bool is_complete) noexcept {
-  (void)::fchmod(folder.descriptor(), is_complete ? S_IRWXU | S_ISVTX : S_IRWXU);
-}
-
-void remove_empty_folder(const std::filesystem::path& path) noexcept {
-  (void)::rmdir(path.c_str());
-}
-
-std::string user_name(std::uint32_t user) {
-  std::vector<char> room(16384);
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(user, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
-    return found->pw_name;
-  }
-  return std::to_string(user);
 }
 
 }  // namespace safetensors::io

@@ -48,14 +48,4 @@ class HeldFile {
 /// Waits until a file is on the disk. Throws: Error kIo, with ENOENT if there is none.
 void flush_file(const detail::Folder& folder, const detail::OwnName& name);
 
-/// Shows other users, who cannot read the files of a private folder, whether the save in it is
-/// complete. Does nothing on a file system without the sticky bit.
-void show_complete(const detail::Folder& folder, bool is_complete) noexcept;
-
-/// Removes an empty folder, if it is one.
-void remove_empty_folder(const std::filesystem::path& path) noexcept;
-
-/// Returns the name of a user, or the number of one without a name.
-[[nodiscard]] std::string user_name(std::uint32_t user);
-
 }  // namespace safetensors::io

@@ -1,13 +1,13 @@
 #include "safetensors/weights/provider.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/made_once.hpp"
 #include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
@@ -38,7 +38,6 @@ class WeightProvider::Impl {
  public:
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() { delete by_source_.load(); }
   Impl(const std::filesystem::path& path, const ModelOptions& options)
       : backend_(open_backend(path, options)),
         allocator_(options.allocator),
@@ -208,15 +207,15 @@ class WeightProvider::Impl {
 
  private:
   /// Returns the indexes of all tensors in the order of their names in the file. Few programs need
-  /// it, so the first call makes it, without a lock that a fork could copy.
+  /// it.
   [[nodiscard]] const std::vector<std::uint32_t>& by_source() const {
-    const std::vector<std::uint32_t>* found = by_source_.load(std::memory_order_acquire);
-    if (found != nullptr) return *found;
-    auto made = std::make_unique<std::vector<std::uint32_t>>(by_name_.size());
-    std::iota(made->begin(), made->end(), std::uint32_t{0});
-    std::ranges::stable_sort(*made, {}, [&](std::uint32_t i) { return model().tensor(i).source; });
-    if (by_source_.compare_exchange_strong(found, made.get())) return *made.release();
-    return *found;  // another thread was faster
+    return by_source_.get([&] {
+      std::vector<std::uint32_t> sorted(by_name_.size());
+      std::iota(sorted.begin(), sorted.end(), std::uint32_t{0});
+      std::ranges::stable_sort(sorted, {},
+                               [&](std::uint32_t i) { return model().tensor(i).source; });
+      return sorted;
+    });
   }
 
   void check_fits(std::size_t first, std::size_t next) const {
@@ -250,7 +249,7 @@ class WeightProvider::Impl {
   std::unique_ptr<Backend> backend_;
   Allocator allocator_;
   std::vector<std::uint32_t> by_name_;  ///< indexes of tensors
-  mutable std::atomic<const std::vector<std::uint32_t>*> by_source_{nullptr};
+  MadeOnce<std::vector<std::uint32_t>> by_source_;
   std::vector<std::string> unmapped_;
   std::string_view scheme_;  // a constant
   mutable BufferCache cache_;

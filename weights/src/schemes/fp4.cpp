@@ -32,11 +32,7 @@ struct Fp4Parts {
   const SourceTensor* column_scales = nullptr;  ///< pre_quant_scale
 
   [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts;
-    for (const SourceTensor* tensor : {codes, scale, global, column_scales}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
+    return parts_of({codes, scale, global, column_scales});
   }
   [[nodiscard]] bool is_mx() const noexcept { return kind == Fp4Scale::e8m0; }
   [[nodiscard]] std::uint64_t group() const noexcept { return is_mx() ? 32 : 16; }
