@@ -783,11 +783,16 @@ SAFETENSORS_API int32_t safetensors_patch_apply(const safetensors_patch* patch,
                                                 const safetensors_tensor* tensor, void* bytes,
                                                 const safetensors_patch_options* options,
                                                 safetensors_error* error);
-/* Writes the model that a patch makes of `base`, a model of one file: to a temporary file that is
- * renamed over `path` when it is complete and verified. `path` may be the base's own.
+/* Writes the model that a patch makes of `base`, completely and verified, or not at all. `path` may
+ * be the base's own. A base of one file becomes a file, or the model of a folder if `path` is one
+ * or ends with a separator. A base of several files becomes as many in a folder, with an index, and
+ * replaces the model of this name as a whole: not on Windows.
  * Codes: those of safetensors_patch_apply except TENSOR_NOT_FOUND, and those of safetensors_save;
- * DAMAGED (a base that was opened with sums), INVALID_ARGUMENT (a model of several files, a header
- * alone). */
+ * those of safetensors_open_model for a base of several files; DAMAGED (a base that was opened with
+ * sums), IO (os_error is EEXIST: another model is in the folder; or another process is saving),
+ * INVALID_ARGUMENT (a header alone; several files and a path that ends with .safetensors), and for
+ * a folder INCOMPLETE_MODEL (some files took their places, and the system refused others: the
+ * command `safetensors recover` completes it). */
 SAFETENSORS_API int32_t safetensors_patch_apply_file(const safetensors_patch* patch,
                                                      const safetensors_file* base, const char* path,
                                                      size_t path_size,
