@@ -6,8 +6,8 @@
 #include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "check/sha256.hpp"
+#include "format/whole_text.hpp"
 #include "safetensors/error.hpp"
-#include "safetensors/sums.hpp"
 
 namespace safetensors {
 namespace {
@@ -201,15 +201,15 @@ void PatchApplication::finish() {
 
 Digest PatchApplication::whole_of(const ModelDigests& digests) const {
   const bool is_sha256 = patch_.algorithm() == DigestAlgorithm::kSha256;
-  Sums sums;
-  (void)sums.add_file({.path = "model", .nbytes = 0, .header = patch_.base()});
-  for (const auto& [name, digest] : digests) {
-    TensorSums tensor{.name = name, .file = 0};
-    (is_sha256 ? tensor.sha256 : tensor.xxh3_128) = digest;
-    sums.add_tensor(tensor);
-  }
-  if (!is_sha256) return sums.whole_xxh3();
-  return compute_sha256(options_.sha256, sums.whole_text(DigestAlgorithm::kSha256));
+  Xxh3Hasher xxh3;
+  std::string whole;
+  WholeText text([&](std::string_view piece) {
+    if (is_sha256) whole += piece;
+    if (!is_sha256) xxh3.update(std::as_bytes(std::span(piece)));
+  });
+  for (const auto& [name, digest] : digests) text.add(name, digest);
+  text.finish();
+  return is_sha256 ? compute_sha256(options_.sha256, whole) : xxh3.digest();
 }
 
 Buffer PatchApplication::read(const ModelTensor& tensor) const {
