@@ -165,6 +165,26 @@ TEST_CASE("a folder that was made is removed with the save") {
   model.abort();
 }
 
+TEST_CASE("a folder that is renamed during a save keeps it, and sums at its old path stay") {
+  const test::TempDir folder;
+  const SavedModel old = test::old_model(kThree);
+  const SavedModel next = test::new_model(kThree);
+  test::save(old, folder / "m", {.sums = true});
+  const test::fs::path sums = folder / "m" / "model.sums.json";
+  REQUIRE(test::fs::exists(sums));
+  bool is_moved = false;
+  const auto move = [&] {
+    if (std::exchange(is_moved, true)) return;
+    test::fs::rename(folder / "m", folder / "moved");
+    test::fs::create_directory(folder / "m");
+    test::write_text(sums, "of another model");
+  };
+  test::save(next, folder / "m", {.interrupt = move});
+  CHECK(is_moved);
+  CHECK(test::read_text(sums) == "of another model");
+  CHECK(test::contents(folder / "moved") == test::files_of(next));
+}
+
 TEST_CASE("an abort that failed can be repeated") {
   const test::TempDir folder;
   const SavedModel old = test::old_model(kThree);
