@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
@@ -187,7 +188,7 @@ class Reads {
     if (nbytes == 0) return;
     if (!is_converted) {
       reads_.push_back(
-          {{&info, selected.file}, {to, static_cast<std::size_t>(request.room)}, runs});
+          {{&info, selected.file}, {to, safetensors::memory_size(request.room)}, runs});
       stored_nbytes_ += nbytes;
       is_request_ = is_request_ || (from.backend() == safetensors::Backend::kSource &&
                                     from.source()->cost().is_request);
@@ -267,8 +268,8 @@ std::int32_t safetensors_convert(std::int32_t from_dtype, const void* from, std:
     check_pointer(to, room, "to");
     safetensors::cast_elements(
         safetensors::c::dtype_of(from_dtype),
-        {static_cast<const std::byte*>(from), static_cast<std::size_t>(nbytes)},
+        {static_cast<const std::byte*>(from), safetensors::memory_size(nbytes)},
         safetensors::c::dtype_of(to_dtype),
-        {static_cast<std::byte*>(to), static_cast<std::size_t>(room)});
+        {static_cast<std::byte*>(to), safetensors::memory_size(room)});
   });
 }

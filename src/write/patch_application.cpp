@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "check/sha256.hpp"
@@ -213,7 +214,7 @@ Digest PatchApplication::whole_of(const ModelDigests& digests) const {
 }
 
 Buffer PatchApplication::read(const ModelTensor& tensor) const {
-  Buffer bytes(static_cast<std::size_t>(tensor.info->nbytes()));
+  Buffer bytes(memory_size(tensor.info->nbytes()));
   base_.file(tensor.file).read(*tensor.info, bytes.bytes(), options_.interrupt);
   return bytes;
 }
