@@ -105,8 +105,8 @@ class SAFETENSORS_API ModelWriter {
   [[nodiscard]] bool is_committed() const noexcept;
   /// Removes everything that was written. Does nothing after commit() and in a forked child.
   ///
-  /// Throws: Error kIo; recover() then removes the rest or, if commit() had begun, completes the
-  ///   save.
+  /// Throws: Error kIo. Then it may be called again, or recover() removes the rest or, if commit()
+  ///   had begun, completes the save.
   void abort();
 
  private:

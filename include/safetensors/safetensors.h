@@ -45,7 +45,7 @@
  *
  * Thread safety: open files, sums and patches never change. All functions may be called from many
  * threads at once, also on one handle, except that the function that frees it must be the last
- * call. Writers have rules of their own (see safetensors_writer).
+ * call. Writers and loads have rules of their own (see safetensors_writer and safetensors_load).
  *
  * Untrusted input: all functions that open or read are safe for untrusted files, except that a
  * mapped file which another process truncates can end this process (see SAFETENSORS_PREAD).
@@ -99,7 +99,7 @@ enum {
   SAFETENSORS_IO = 19,                   /* the operating system reported an error: see os_error */
   SAFETENSORS_FILE_CHANGED = 20,         /* the file was truncated or changed after it was opened */
   SAFETENSORS_OUT_OF_MEMORY = 21,        /* memory could not be allocated */
-  SAFETENSORS_DEVICE = 22,               /* a device or its driver failed; not used in C yet */
+  SAFETENSORS_DEVICE = 22,               /* a device or its driver failed, or is not there */
   SAFETENSORS_WRITTEN_TWICE = 23,        /* a tensor was written twice */
   SAFETENSORS_MISSING_TENSORS = 24,      /* a file was to be completed before all were written */
   SAFETENSORS_OUT_OF_ORDER = 25,         /* a sink that does not seek needs other tensors first */
@@ -416,7 +416,7 @@ SAFETENSORS_API int32_t safetensors_slice(const safetensors_file* file,
 typedef struct safetensors_watch {
   size_t size;
   void* context;                       /* their first argument; the caller owns it */
-  int32_t (*interrupt)(void* context); /* called about every 20 ms */
+  int32_t (*interrupt)(void* context); /* called about every 20 ms, by loads every 50 ms */
   /* Called from time to time with the bytes that are done and their sum, which are equal in the
    * last call. */
   int32_t (*progress)(void* context, uint64_t done, uint64_t total);
@@ -455,6 +455,89 @@ SAFETENSORS_API int32_t safetensors_read(const safetensors_file* file,
 SAFETENSORS_API int32_t safetensors_convert(int32_t from_dtype, const void* from, uint64_t nbytes,
                                             int32_t to_dtype, void* to, uint64_t room,
                                             safetensors_error* error);
+
+/* Loads tensors and parts of tensors to the memory of a GPU or to host memory, by threads of the
+ * library, while the program goes on:
+ *
+ *   safetensors_load *load;
+ *   size_t number;
+ *   if (safetensors_load_start(model, requests, count, &options, &load, &error)) ...
+ *   for (;;) {
+ *     if (safetensors_load_next(load, &number, NULL, &error)) ...
+ *     if (number == count) break;
+ *     ... requests[number] is loaded ...
+ *   }
+ *   safetensors_load_free(load);
+ *
+ * The CUDA driver is found at run time: the library needs no CUDA to build or to run. Bytes that
+ * are loaded are visible to work on every stream.
+ *
+ * Lifetime: the caller owns the memory that is loaded to, and keeps it until the load is freed, or
+ * _wait has returned. The file may be closed before that; what safetensors_open_memory and
+ * safetensors_open_source were given is used until the load is freed.
+ *
+ * Thread safety: several threads may call safetensors_load_next at once, each of which gets other
+ * tensors, and one more safetensors_load_wait. safetensors_load_free must be called when all others
+ * have returned.
+ *
+ * Fork: a child process may only free its parent's load, which does nothing to the parent. All else
+ * returns INVALID_ARGUMENT. */
+typedef struct safetensors_load safetensors_load;
+/* Where a load goes. */
+enum {
+  SAFETENSORS_HOST = 0, /* host memory */
+  SAFETENSORS_CUDA =
+      1 /* a GPU: the primary context of a CUDA device, which the CUDA runtime uses */
+};
+typedef struct safetensors_load_options {
+  size_t size;
+  void* context; /* the first argument of `allocate` */
+  /* Gives room for `nbytes` bytes of requests[number], on the device: sets *to to its address.
+   * Called on the calling thread, in the order of the requests, for each whose `to` is NULL unless
+   * it has no bytes. Returns 0; another number ends the call with SAFETENSORS_STOPPED, and is the
+   * error's `detail`. 0 and a *to of NULL: OUT_OF_MEMORY. The memory is the caller's, also if the
+   * call fails. NULL: all requests say where their bytes go. */
+  int32_t (*allocate)(void* context, size_t number, uint64_t nbytes, void** to);
+  void* stream;         /* a CUstream: copies start after the work that is on it when the load is
+                           started, from which its allocator may have taken the memory. NULL: the
+                           default stream */
+  int32_t device;       /* SAFETENSORS_HOST or SAFETENSORS_CUDA */
+  int32_t device_index; /* of the CUDA devices that the process sees */
+  uint32_t threads;     /* that read; 0: as many as processors, at most 12, or 8 to 16 for files
+                           that are not in the page cache */
+  uint32_t reserved;    /* 0 */
+} safetensors_load_options;
+/* Starts a load, and returns. The requests are as those of safetensors_read, except that nothing is
+ * converted, and `to` is an address on the device; where `allocate` gives it, `to` and `room` are
+ * 0. They, their tensors and their indices may be freed after the call. Files should be opened with
+ * SAFETENSORS_FOR_DEVICE. Free *load with safetensors_load_free.
+ * Codes: those of safetensors_slice; DEVICE (no driver, no such device, a process that was forked
+ * from one that had used it), STOPPED, INVALID_ARGUMENT (another room, a conversion, no such kind
+ * of device, a stream that is being captured, a part that is not contiguous, a header alone). */
+SAFETENSORS_API int32_t safetensors_load_start(const safetensors_file* file,
+                                               const safetensors_request* requests, size_t count,
+                                               const safetensors_load_options* options,
+                                               safetensors_load** load, safetensors_error* error);
+/* Blocks until a request is loaded whose number was not returned before, and sets *number to it, in
+ * the order in which they are ready. After the last one, sets *number to the count of requests. If
+ * the watch ends the call, the load goes on.
+ * Codes: IO, FILE_CHANGED, DEVICE, STOPPED (also if the load was stopped), INVALID_ARGUMENT (a
+ * process that was forked). */
+SAFETENSORS_API int32_t safetensors_load_next(safetensors_load* load, size_t* number,
+                                              const safetensors_watch* watch,
+                                              safetensors_error* error);
+/* Blocks until all is loaded. If it fails, also if the watch ends it, the load is stopped: no byte
+ * is written any more, and later calls fail likewise. Codes: as safetensors_load_next;
+ * INVALID_ARGUMENT also if another thread waits. */
+SAFETENSORS_API int32_t safetensors_load_wait(safetensors_load* load,
+                                              const safetensors_watch* watch,
+                                              safetensors_error* error);
+/* Stops a load that is not complete, and frees it. No byte is written any more when it returns.
+ * Does nothing for NULL. */
+SAFETENSORS_API void safetensors_load_free(safetensors_load* load);
+/* Frees the pinned host memory, up to 128 MiB, that loads to GPUs have left for later ones, and
+ * returns its size in bytes. */
+SAFETENSORS_API uint64_t safetensors_release_staging(void);
 
 /* Reads the sums of a model. `path` is a file of sums (its name ends with .sums.json), or a file,
  * an index or a folder of a model, beside or in which they are. Close *sums with
@@ -700,11 +783,16 @@ SAFETENSORS_API int32_t safetensors_patch_apply(const safetensors_patch* patch,
                                                 const safetensors_tensor* tensor, void* bytes,
                                                 const safetensors_patch_options* options,
                                                 safetensors_error* error);
-/* Writes the model that a patch makes of `base`, a model of one file: to a temporary file that is
- * renamed over `path` when it is complete and verified. `path` may be the base's own.
+/* Writes the model that a patch makes of `base`, completely and verified, or not at all. `path` may
+ * be the base's own. A base of one file becomes a file, or the model of a folder if `path` is one
+ * or ends with a separator. A base of several files becomes as many in a folder, with an index, and
+ * replaces the model of this name as a whole: not on Windows.
  * Codes: those of safetensors_patch_apply except TENSOR_NOT_FOUND, and those of safetensors_save;
- * DAMAGED (a base that was opened with sums), INVALID_ARGUMENT (a model of several files, a header
- * alone). */
+ * those of safetensors_open_model for a base of several files; DAMAGED (a base that was opened with
+ * sums), IO (os_error is EEXIST: another model is in the folder; or another process is saving),
+ * INVALID_ARGUMENT (a header alone; several files and a path that ends with .safetensors), and for
+ * a folder INCOMPLETE_MODEL (some files took their places, and the system refused others: the
+ * command `safetensors recover` completes it). */
 SAFETENSORS_API int32_t safetensors_patch_apply_file(const safetensors_patch* patch,
                                                      const safetensors_file* base, const char* path,
                                                      size_t path_size,

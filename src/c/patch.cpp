@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/made_once.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
@@ -127,7 +128,7 @@ std::int32_t safetensors_patch_apply(const safetensors_patch* patch,
     const safetensors::TensorInfo info = safetensors::c::info_of(tensor);
     check_pointer(bytes, tensor->nbytes, "bytes");
     patch->file.apply(info.name, info.dtype, info.shape,
-                      {static_cast<std::byte*>(bytes), static_cast<std::size_t>(tensor->nbytes)},
+                      {static_cast<std::byte*>(bytes), safetensors::memory_size(tensor->nbytes)},
                       {.digests = verify == PatchVerify::kFull,
                        .interrupt = safetensors::c::Watch(given.watch).interrupt()});
   });

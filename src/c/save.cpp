@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
@@ -41,7 +42,7 @@ class Content {
       tensors_.push_back({info.name,
                           info.shape,
                           {static_cast<const std::byte*>(tensors[i].data),
-                           static_cast<std::size_t>(tensors[i].nbytes)},
+                           safetensors::memory_size(tensors[i].nbytes)},
                           info.dtype});
     }
   }

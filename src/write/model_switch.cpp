@@ -123,8 +123,11 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
     SwitchRecord record{.name = name_, .shards = shards, .old = std::move(old)};
     for (const auto& [part, identity] : made) record.inodes.push_back(identity.inode);
     record.companions = std::move(companions);
+    const std::string text = text_of_switch(record);
     step();
-    fill(record_.emplace(std::move(record)), durable);
+    record_ = std::move(record);
+    is_durable_ = durable;
+    fill(text);
     take_places(*record_, durable, interrupt);
     is_committed_ = true;
   }
@@ -143,11 +146,11 @@ void ModelSwitch::flush_parts(std::size_t shards, bool has_sums,
   }
 }
 
-void ModelSwitch::fill(const SwitchRecord& record, bool durable) const {
-  if (durable) parts_.folder.flush();  // first: a complete switch says that all parts are there
-  if (file_) file_->fill(text_of_switch(record));
+void ModelSwitch::fill(std::string_view text) const {
+  if (is_durable_) parts_.folder.flush();  // first: a complete switch says that all parts are there
+  if (file_) file_->fill(text);
   detail::show_complete(parts_.folder, true);
-  if (durable) {
+  if (is_durable_) {
     if (file_) file_->flush();
     folder_.flush();
   }
@@ -183,12 +186,27 @@ void ModelSwitch::take_places(const SwitchRecord& record, bool durable,
 }
 
 bool ModelSwitch::abort() {
-  const std::optional<io::HeldFile> file = std::exchange(file_, std::nullopt);
-  if (!file) return false;
-  if (record_ && !is_untouched(*record_)) return false;
-  file->clear();  // first: from here on, recovery removes the parts, too
-  if (record_) detail::show_complete(parts_.folder, false);
+  std::optional<io::HeldFile> file = std::exchange(file_, std::nullopt);
+  if (!file) {
+    if (!is_left_) return false;
+    // A call before this one failed and released the lock, so that a recovery may have come first.
+    file = io::HeldFile::open(parts_.folder, OwnName(kSwitchPart), {});
+    if (file && file->lock() == EWOULDBLOCK) refuse_busy(folder_, name_);
+  }
+  is_left_ = true;
+  if (record_ && !is_untouched(*record_)) {
+    is_left_ = false;
+    return false;
+  }
+  if (file) file->clear();  // first: from here on, recovery removes the parts, too
+  if (record_) {
+    // A complete switch without its parts could not be recovered after a power failure.
+    if (file && is_durable_) file->flush();
+    detail::show_complete(parts_.folder, false);
+    record_.reset();
+  }
   roll_back(folder_, parts_);
+  is_left_ = false;
   return true;
 }
 

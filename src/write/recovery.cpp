@@ -11,6 +11,7 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "check/remove_sums.hpp"
 #include "format/model_names.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/held_file.hpp"
@@ -283,7 +284,15 @@ void roll_back(const Folder& folder, const OwnPlace& save) {
 }
 
 void remove_sums_of(const Folder& folder, std::string_view name) {
-  remove_sums(folder.path() / shard_file_name(name, 1, 1));
+  // In the folder that is held, which may have another path by now.
+  remove_sums(folder.path() / shard_file_name(name, 1, 1), [&](const std::filesystem::path& path) {
+    try {
+      (void)folder.remove(OwnName(path.filename().native()));
+      return 0;
+    } catch (const Error& error) {
+      return error.os_error();
+    }
+  });
 }
 
 void refuse_busy(const Folder& folder, std::string_view name) {

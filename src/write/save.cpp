@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "check/make_sums.hpp"
@@ -103,7 +104,7 @@ Buffer serialize(std::span<const TensorData> tensors, const Metadata* metadata,
                  const Interrupt& interrupt) {
   return detail::serializing([&] {
     const LayoutPlan plan = plan_layout(tensors, metadata);
-    Buffer file(static_cast<std::size_t>(plan.total_nbytes));
+    Buffer file(memory_size(plan.total_nbytes));
     serialize_to(plan, tensors, file.bytes(), interrupt);
     return file;
   });

@@ -253,7 +253,14 @@ std::string text_of_switch(const SwitchRecord& record) {
     text += ", \"name\": ";
     append_ascii_json(text, record.name);
   }
-  return text + "}";
+  text += '}';
+  if (text.size() > kMaxSwitchSize) {
+    fail(ErrorCode::kInvalidArgument, "the names of the old and new files of model `" +
+                                          clipped(record.name) + "` take " + grouped(text.size()) +
+                                          " bytes, and a recovery reads at most " +
+                                          grouped(kMaxSwitchSize));
+  }
+  return text;
 }
 
 std::optional<SwitchRecord> parse_switch(std::string_view text, std::string_view stem,

@@ -118,7 +118,7 @@ class WeightProvider::Impl {
   [[nodiscard]] WeightBuffer part(std::string_view name, std::size_t index,
                                   const Interrupt& interrupt) const {
     const std::size_t tensor = at(name);
-    const std::size_t count = backend_->parts(tensor).size();
+    const std::size_t count = backend_->part_count(tensor);
     if (index >= count) {
       fail(Errc::unknown_tensor, model().path, name,
            "it has " + std::to_string(count) + " parts, and no part " + std::to_string(index));
@@ -128,6 +128,9 @@ class WeightProvider::Impl {
 
   [[nodiscard]] std::vector<WeightPart> parts(std::size_t tensor) const {
     return backend_->parts(tensor);
+  }
+  [[nodiscard]] std::size_t part_count(std::size_t tensor) const {
+    return backend_->part_count(tensor);
   }
 
   [[nodiscard]] WeightBuffer build(std::size_t tensor, const Interrupt& interrupt) const {
@@ -242,7 +245,7 @@ class WeightProvider::Impl {
     std::string text = info.type_name;
     if (info.quant) text += " in groups of " + std::to_string(info.quant->group_size);
     text += " " + safetensors::shown(std::span(info.shape));
-    const bool has_scale = info.storage == Storage::ggml_block && parts(tensor).size() > 1;
+    const bool has_scale = info.storage == Storage::ggml_block && part_count(tensor) > 1;
     return has_scale ? text + " with a scale beside it" : text;
   }
 
@@ -312,6 +315,9 @@ const WeightInfo& WeightProvider::info_of_source(std::string_view source) const 
 }
 std::vector<WeightPart> WeightProvider::parts(std::string_view name) const {
   return impl_->parts(impl_->at(name));
+}
+std::size_t WeightProvider::part_count(std::string_view name) const {
+  return impl_->part_count(impl_->at(name));
 }
 std::uint32_t WeightProvider::get_dtype(std::string_view name) const { return info(name).code; }
 std::string_view WeightProvider::output_name() const noexcept {
