@@ -2,9 +2,6 @@
 
 import itertools
 import os
-import signal
-import subprocess
-import time
 
 import pytest
 import torch
@@ -230,38 +227,6 @@ def test_memory_is_that_of_one_tensor(tmp_path):
         script = f"import os; os.chdir({str(tmp_path)!r})\n" + MEASURED.format(call=call)
         assert int(children.run(script)) < 60_000  # KiB
     assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_killed_run_leaves_no_output(folder, tmp_path):
-    """Neither a file nor a folder that loads."""
-    state = {f"{i}": torch.zeros(2_000_000) for i in range(8)}
-    new = {name: tensor + 1 for name, tensor in state.items()}
-    save_files(state, tmp_path / "a", max_shard_size=10_000_000)
-    delta.diff(state, new, tmp_path / "p.safetensors-patch").close()
-    out = tmp_path / "out"
-    code = f"""
-        from safetensors import delta
-        print("ready", flush=True)
-        delta.apply_file({str(tmp_path / "a")!r}, {str(tmp_path / "p.safetensors-patch")!r},
-                         {str(out)!r})
-        print("done", flush=True)
-    """
-    for delay in (0.01, 0.03, 0.06, 0.1):
-        with subprocess.Popen(children.command(code), stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout.readline() == "ready\n"
-            time.sleep(delay)
-            child.send_signal(signal.SIGKILL)
-            child.wait(30)
-            if child.stdout.read() == "done\n":
-                break
-        try:
-            found = load_files(out)
-        except (OSError, SafetensorError):
-            continue
-        assert equal(found, new)
-    delta.apply_file(tmp_path / "a", tmp_path / "p.safetensors-patch", out)
-    assert equal(load_files(out), new)
 
 
 @pytest.fixture
