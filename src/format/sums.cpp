@@ -121,10 +121,10 @@ bool Sums::has_whole(DigestAlgorithm algorithm) const noexcept {
 template <typename Take>
 void Sums::make_whole(DigestAlgorithm algorithm, const Take& take) const {
   WholeText text(take);
-  for (std::size_t i = 0; i < size(); ++i) {
-    const TensorSums each = tensor(i);
-    const auto& digest = algorithm == DigestAlgorithm::kSha256 ? each.sha256 : each.xxh3_128;
-    text.add(each.name, digest.value());  // has_whole(): they all have one
+  const bool is_sha256 = algorithm == DigestAlgorithm::kSha256;
+  for (const Entry& each : entries_) {  // has_whole(): they all have a digest
+    text.add(name_of(each), is_sha256 ? Digest{algorithm, sha256_[each.sha256]}
+                                      : Digest{algorithm, xxh3_[each.xxh3]});
   }
   text.finish();
 }

@@ -253,8 +253,8 @@ def _same(reader: Any) -> Any:
 def _described(source: object) -> str:
     """Returns what has to be the same of an entry of `filenames`."""
     if isinstance(source, str) and is_url(source):
+        from .._redact import redact
         from .._remote.open import is_cached
-        from .._remote.redact import redact
 
         return redact(source) + (" in the Hub's cache" if is_cached(source) else "")
     return "a path" if isinstance(source, (str, bytes, os.PathLike)) else "a RangeReader"

@@ -115,7 +115,7 @@ def base_name(path: str) -> str:
     """Returns the last part of a path or URL: pages that people send have neither the names of
     folders nor the secrets that a URL may have after its path."""
     if is_url(path):
-        from .._remote.redact import redact
+        from .._redact import redact
 
         path = redact(path).partition("?")[0]
     return os.path.basename(path.replace("\\", "/").rstrip("/")) or path

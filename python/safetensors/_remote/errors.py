@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._core import SafetensorError
 from .._errors import Code, failure
-from .redact import redact
+from .._redact import redact
 
 
 def missing(name: str, what: str) -> SafetensorError:
