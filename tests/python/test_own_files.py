@@ -201,8 +201,8 @@ OTHER_USER = """
         path = in_place_changes.make(folder / "a")
         folder = folder / "a"
         os.chmod(folder, 0o1777)
-        act = lambda name, function, args: (attack(), function(*args))[1]
-        with in_place_changes.Steps(in_place_changes.BEFORE_THE_MARK, act):
+        act = lambda name, function, args: ("move" in name and attack(), function(*args))[1]
+        with in_place_changes.Steps(1, act, to_the_end=True):
             in_place_changes.change(path)
     print(len(seen), *{*seen})
 """

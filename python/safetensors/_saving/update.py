@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .. import _core
 from .._core import SafetensorError, safe_open
@@ -18,10 +17,6 @@ from .arguments import SaveArguments
 from .prepare import Prepared, prepared
 from .specs import Spec, nbytes_of, rows_of, spec_in, spec_of
 from .writer import open_writer
-
-if TYPE_CHECKING:
-    from .in_place import Edit
-    from .journal import File
 
 
 class _Keep:
@@ -127,36 +122,28 @@ def update_file(
 def _update_in_place(
     filename: Path, tensors: Mapping[str, Any], shared: bool, report: Report
 ) -> None:
-    from .in_place import edit_files  # needs locks, which Windows does not have
-
-    def edits_of(files: Sequence[File]) -> Iterator[Edit]:
-        handle = files[0].handle
-        old = {name: spec_in(handle, name) for name in handle.offset_keys()}
-        _check_names(filename, old, tensors, set(), add=False)
-        _checked_specs(filename, old, tensors)
-        changed = {name: old[name] for name in tensors}
-        report.expect(sum(nbytes_of(rows_of(changed)).values()))
-        for name, tensor in tensors.items():
-            yield name, functools.partial(_new_bytes, name, tensor, report)
-        report.finish()
-
     path = os.path.abspath(os.fsdecode(filename))
-    edit_files([path], os.path.basename(path), edits_of, shared)
-
-
-def _new_bytes(name: str, tensor: Any, report: Report, old: bytes) -> memoryview:
-    """Returns the bytes of a tensor, which replace the old ones."""
-    report.add(len(old))
-    data = prepared(name, tensor)
-    new = memoryview(data.array if isinstance(data, Prepared) else data).cast("B")
-    if len(new) != len(old):
+    if not hasattr(_core, "_InPlaceChange"):
         raise failure(
             "invalid_argument",
-            f"Error while serializing: tensor `{name}` has {len(old):,} bytes, but {len(new):,} "
-            "were given",
-            subject=name,
+            f"{path} is not changed in place: that is not supported on Windows",
+            path=path,
         )
-    return new
+    from .in_place import open_change
+
+    with open_change([path], os.path.basename(path), shared) as change:
+        (rows,) = change.tensors
+        old = {name: Spec(dtype, shape) for name, dtype, shape in rows}
+        _check_names(filename, old, tensors, set(), add=False)
+        _checked_specs(filename, old, tensors)
+        sizes = nbytes_of(rows_of({name: old[name] for name in tensors}))
+        report.expect(sum(sizes.values()))
+        for name, tensor in tensors.items():
+            report.add(sizes[name])
+            data = prepared(name, tensor)
+            change.write(name, data.array if isinstance(data, Prepared) else data)
+        report.finish()
+        change.commit()
 
 
 def _check_names(
