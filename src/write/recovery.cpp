@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -23,6 +25,7 @@
 #include "safetensors/shard_index.hpp"
 #include "safetensors/shard_plan.hpp"
 #include "safetensors/sums.hpp"
+#include "write/left_record.hpp"
 
 namespace safetensors {
 namespace {
@@ -88,14 +91,14 @@ void check_places(const Folder& folder, const OwnPlace& save, const SwitchRecord
     has_inodes = has_inodes || find(old, file) == identity;
   }
   const auto refuse_changed = [&](const std::string& file) {
-    refuse_switch(path, file + " was changed after the save was interrupted");
+    refuse_to_follow(path, file + " was changed after the save was interrupted");
   };
   for (std::size_t i = 0; i < places.files.size(); ++i) {
     const std::string& file = places.files[i];
     if (places.waiting.contains(file)) continue;
     const auto now = find(present, file);
     if (!now || (has_inodes && now == find(old, file))) {
-      refuse_switch(path, "the new " + file + " is missing");
+      refuse_to_follow(path, "the new " + file + " is missing");
     }
     if (has_inodes && now->inode != record.inodes[i]) refuse_changed(file);
   }
@@ -120,15 +123,15 @@ Recovery recover_save(const Folder& folder, const LeftFolder& left) {
     return Recovery::kRolledBack;
   }
   if (const std::uint64_t nbytes = file->size(); nbytes > kMaxSwitchSize) {
-    refuse_switch(path,
-                  "it has " + grouped(nbytes) + " bytes, more than " + grouped(kMaxSwitchSize));
+    refuse_to_follow(path,
+                     "it has " + grouped(nbytes) + " bytes, more than " + grouped(kMaxSwitchSize));
   }
   const int error = file->lock();
   if (error == EWOULDBLOCK) refuse_busy(folder, left.stem);
   if (error != 0) {
-    refuse_switch(path, "it cannot be locked: " + std::generic_category().message(error));
+    refuse_to_follow(path, "it cannot be locked: " + std::generic_category().message(error));
   }
-  if (file->is_removed()) return Recovery::kClean;  // its process has completed it
+  if (file->name_count() == 0) return Recovery::kClean;  // its process has completed it
   const auto record = parse_switch(file->read(kMaxSwitchSize), left.stem, path);
   if (!record) {
     roll_back(folder, left.place);
@@ -184,7 +187,7 @@ FileIdentities old_files(const Folder& folder, std::string_view name) {
     const std::filesystem::path path = folder.path() / index;
     const std::string text = held->read(kMaxIndexSize + 1);
     if (text.size() > kMaxIndexSize) {
-      refuse_switch(path, "it has more than " + grouped(kMaxIndexSize) + " bytes");
+      refuse_to_follow(path, "it has more than " + grouped(kMaxIndexSize) + " bytes");
     }
     try {
       const ShardIndex parsed = ShardIndex::parse(text);
@@ -313,11 +316,7 @@ Recovery recover(const std::filesystem::path& path) {
   const bool is_folder = std::filesystem::is_directory(typed, error);
   const std::string file = is_folder ? std::string() : typed.filename().native();
   const Folder folder = Folder::open(is_folder ? typed : typed.parent_path());
-  std::vector<Recovery> outcomes = detail::recover_saves(folder, file).outcomes;
-  const auto only = is_folder ? std::nullopt : std::optional(OwnName(file));
-  if (folder.remove_stale(only ? &*only : nullptr) > 0) outcomes.push_back(Recovery::kRolledBack);
-  const Recovery outcome =
-      outcomes.empty() ? Recovery::kClean : *std::ranges::max_element(outcomes);
+  const Recovery outcome = detail::recover_in(folder, file).outcome;
   if (outcome == Recovery::kClean && !is_folder) detail::refuse_unrecovered(folder, file);
   return outcome;
 }
@@ -351,7 +350,22 @@ void detail::refuse_unrecovered(const Folder& folder, std::string_view file) {
   }
 }
 
-detail::RecoveredSaves detail::recover_saves(const Folder& folder, std::string_view file) {
+detail::Recovered detail::recover_in(const Folder& folder, std::string_view file,
+                                     const BeforeOpen& before_open) {
+  Recovered result = recover_saves(folder, file);
+  const auto only = file.empty() ? std::nullopt : std::optional(std::string(file));
+  Recovered changes = recover_changes(
+      folder, only ? std::span(&*only, 1) : std::span<const std::string>(), before_open);
+  result.outcome = std::max(result.outcome, changes.outcome);
+  std::ranges::move(changes.left_alone, std::back_inserter(result.left_alone));
+  const auto name = file.empty() ? std::nullopt : std::optional(OwnName(file));
+  if (folder.remove_stale(name ? &*name : nullptr) > 0) {
+    result.outcome = std::max(result.outcome, Recovery::kRolledBack);
+  }
+  return result;
+}
+
+detail::Recovered detail::recover_saves(const Folder& folder, std::string_view file) {
   const std::set<OwnName::Text> stems =
       file.empty() ? std::set<OwnName::Text>() : save_stems_of(file);
   const PrivateFolders found = private_folders(
@@ -359,8 +373,10 @@ detail::RecoveredSaves detail::recover_saves(const Folder& folder, std::string_v
       [&](const OwnName::Text& stem) { return file.empty() || stems.contains(stem); },
       is_switch_part);
   if (!file.empty()) refuse_foreign(folder, found.foreign);
-  RecoveredSaves result;
-  for (const LeftFolder& each : found.left) result.outcomes.push_back(recover_save(folder, each));
+  Recovered result;
+  for (const LeftFolder& each : found.left) {
+    result.outcome = std::max(result.outcome, recover_save(folder, each));
+  }
   for (const ForeignFolder& each : found.foreign) result.left_alone.push_back(each.name);
   return result;
 }

@@ -16,29 +16,12 @@
 #include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/shard_plan.hpp"
+#include "write/left_record.hpp"
 
 namespace safetensors {
 namespace {
 
 constexpr char kCompanionStart = '+';
-
-/// Returns the bytes of a file name in which a JSON string has halves of surrogate pairs for those
-/// that are not UTF-8 (PEP 383); nothing if it has another half.
-std::optional<std::string> file_name_of(std::string_view text) {
-  std::string name;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    // U+D800 to U+DFFF would be ED A0 80 to ED BF BF. U+DC80 to U+DCFF: ED B2 80 to ED B3 BF.
-    const auto at = [&](std::size_t k) { return static_cast<unsigned char>(text[i + k]); };
-    if (at(0) != 0xED || text.size() - i < 3 || at(1) < 0xA0) {
-      name += text[i];
-      continue;
-    }
-    if (at(1) != 0xB2 && at(1) != 0xB3) return std::nullopt;
-    name += static_cast<char>((at(1) & 1) << 6 | (at(2) & 0x3F) | 0x80);
-    i += 2;
-  }
-  return name;
-}
 
 /// Handles the events of read_json_document(). A value of another form than the switch has is
 /// refused at once: the beginning of a complete switch has none, however short it is.
@@ -114,7 +97,8 @@ class SwitchHandler : public JsonHandler {
     return true;
   }
 
-  /// Returns the record of a document that was read to its end; nothing, with why(), if it is none.
+  /// Returns the record of a document that was read to its end; nothing, with error(), if it is
+  /// none.
   std::optional<SwitchRecord> finish(std::string_view stem) {
     const bool has_all = std::ranges::all_of(has_.begin(), has_.end() - 1, std::identity());
     if (!has_all) return none("it is not a switch file");
@@ -269,14 +253,10 @@ std::optional<SwitchRecord> parse_switch(std::string_view text, std::string_view
   const std::optional<JsonFault> fault = read_json_document(text, {.allows_nan = true}, handler);
   if (fault && fault->kind == JsonFault::Kind::kSyntax) return std::nullopt;
   if (fault)
-    refuse_switch(path, fault->why.empty() ? handler.error() : "the JSON is " + fault->why);
+    refuse_to_follow(path, fault->why.empty() ? handler.error() : "the JSON is " + fault->why);
   std::optional<SwitchRecord> record = handler.finish(stem);
-  if (!record) refuse_switch(path, handler.error());
+  if (!record) refuse_to_follow(path, handler.error());
   return record;
-}
-
-void refuse_switch(const std::filesystem::path& path, const std::string& reason) {
-  fail(ErrorCode::kInvalidArgument, reason + ", so it is not followed", {.path = path});
 }
 
 }  // namespace safetensors

@@ -62,7 +62,4 @@ inline constexpr std::uint64_t kMaxSwitchSize = std::uint64_t{64} << 20;
 [[nodiscard]] std::optional<SwitchRecord> parse_switch(std::string_view text, std::string_view stem,
                                                        const std::filesystem::path& path);
 
-/// Throws Error kInvalidArgument: a recovery would have to believe this file.
-[[noreturn]] void refuse_switch(const std::filesystem::path& path, const std::string& reason);
-
 }  // namespace safetensors

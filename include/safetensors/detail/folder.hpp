@@ -189,10 +189,6 @@ SAFETENSORS_API void write_all(ByteSink& sink, std::span<const std::byte> bytes,
 [[nodiscard]] SAFETENSORS_API std::function<bool()> watch_file(const std::filesystem::path& file,
                                                                const std::filesystem::path& path);
 
-/// Returns whether the system grants no write lease of a file that is mapped. On overlayfs it
-/// grants one: the mapping belongs to the file of a layer.
-[[nodiscard]] SAFETENSORS_API bool leases_see_mappings(int descriptor) noexcept;
-
 /// Returns a sink that makes a new file under the name of the place at once, and removes it unless
 /// it is committed. For files in a private folder. `like` is as for make_own_sink();
 /// `before_commit` is called with a path by which the complete file can be read.

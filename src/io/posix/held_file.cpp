@@ -36,28 +36,40 @@ std::uint64_t HeldFile::size() const {
   return static_cast<std::uint64_t>(held_status(fd_.get(), path_).st_size);
 }
 
-bool HeldFile::is_removed() const { return held_status(fd_.get(), path_).st_nlink == 0; }
+std::uint64_t HeldFile::name_count() const { return held_status(fd_.get(), path_).st_nlink; }
+
+std::size_t HeldFile::read_some(std::uint64_t offset, std::span<std::byte> to) const {
+  std::size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t count =
+        ::pread(fd_.get(), to.data() + done, std::min(to.size() - done, kMaxPerRead),
+                static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_os(errno, path_);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
 
 std::string HeldFile::read(std::uint64_t most) const {
   std::string text(static_cast<std::size_t>(std::min(size(), most)), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count =
-        ::pread(fd_.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_os(errno, path_);
-    if (count == 0) break;  // it became shorter
-    done += static_cast<std::size_t>(count);
-  }
-  text.resize(done);
+  text.resize(read_some(0, std::as_writable_bytes(std::span(text))));
   return text;
 }
 
-void HeldFile::fill(std::string_view text) const {
+void HeldFile::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  if (read_some(offset, to) != to.size()) {
+    fail(ErrorCode::kFileChanged, "the file has become shorter", {.path = path_});
+  }
+}
+
+void HeldFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const {
   std::size_t done = 0;
-  while (done < text.size()) {
+  while (done < bytes.size()) {
     const ssize_t count =
-        ::pwrite(fd_.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
+        ::pwrite(fd_.get(), bytes.data() + done, std::min(bytes.size() - done, kMaxPerRead),
+                 static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) fail_write(count == 0 ? EIO : errno, path_);
     done += static_cast<std::size_t>(count);

@@ -103,16 +103,6 @@ bool Folder::sees_all_locks() const noexcept {
 #endif
 }
 
-bool leases_see_mappings(int descriptor) noexcept {
-#if defined(__linux__)
-  const std::uint32_t type = io::file_system_of(descriptor);
-  return type != 0 && type != OVERLAYFS_SUPER_MAGIC;
-#else
-  (void)descriptor;
-  return false;
-#endif
-}
-
 std::size_t Folder::remove_stale(const OwnName* only, std::chrono::seconds recent,
                                  std::size_t most) const {
   const std::vector<std::string> stems =
