@@ -28,26 +28,13 @@ namespace {
 using detail::Folder;
 using detail::InPlaceChange;
 
-std::vector<std::string> names_of(const py::list& list) {
-  std::vector<std::string> names;
-  names.reserve(list.size());
-  for (const py::handle name : list) names.push_back(file_name_of(name));
-  return names;
-}
-
-py::list to_names(const std::vector<std::string>& names) {
-  py::list list;
-  for (const std::string& name : names) list.append(to_file_name(name));
-  return list;
-}
-
 /// An InPlaceChange until it is closed, and the folder that its errors name.
 class Changing {
  public:
   Changing(const HeldFolder& held, const py::list& files, py::handle name, bool shared)
       : folder_(held.folder.path()),
-        change_(in_folder(folder_, [&, its_files = names_of(files), its_name = file_name_of(name),
-                                    interrupt = python_interrupt()] {
+        change_(in_folder(folder_, [&, its_files = file_names_of(files),
+                                    its_name = file_name_of(name), interrupt = python_interrupt()] {
           return std::make_unique<InPlaceChange>(
               held.folder, its_files, its_name,
               detail::InPlaceOptions{
@@ -115,14 +102,14 @@ py::tuple recover_in(const HeldFolder& held, py::handle file) {
       in_folder(held, [&] { return detail::recover_in(held.folder, name, announce_change); });
   constexpr const char* kOutcomes[] = {"clean", "rolled back", "rolled forward"};
   return py::make_tuple(kOutcomes[static_cast<std::size_t>(found.outcome)],
-                        to_names(found.left_alone));
+                        to_file_names(found.left_alone));
 }
 
 py::list recover_changes(const HeldFolder& held, const py::list& names) {
-  const std::vector<std::string> only = names_of(names);
+  const std::vector<std::string> only = file_names_of(names);
   const detail::Recovered found =
       in_folder(held, [&] { return detail::recover_changes(held.folder, only, announce_change); });
-  return to_names(found.left_alone);
+  return to_file_names(found.left_alone);
 }
 
 void refuse_unrecovered(const HeldFolder& held, py::handle file) {

@@ -160,7 +160,7 @@ class InPlaceChange::State {
     folder_.remove_private(new_journal_->room.name, new_journal_->room.folder);
   }
 
-  static OwnName part(std::string_view name) { return OwnName(std::string(name)); }
+  static OwnName part(std::string_view name) { return OwnName(name); }
 
   Folder folder_;
   std::string name_;

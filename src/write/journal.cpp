@@ -21,7 +21,7 @@ using detail::OwnName;
 constexpr std::string_view kFormat = "safetensors-journal";
 constexpr std::string_view kVersion = "1";
 
-OwnName journal_part() { return OwnName(std::string(kJournalPart)); }
+OwnName journal_part() { return OwnName(kJournalPart); }
 
 /// Returns the value of a key of a file's metadata; nothing if it has no such key.
 std::optional<std::string_view> value_of_key(const SafeOpen& file, std::string_view wanted) {
