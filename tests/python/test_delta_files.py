@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError, delta, safe_open
 from safetensors.torch import load_file, load_files, save_file, save_files
 from support import children, cli
+from support.servers import RangeServer
 
 SHARD = 60_000
 
@@ -275,3 +276,17 @@ def test_the_commands_patch_the_variant_that_they_compare(of_variants, tmp_path)
     cli.run("diff", old, new, "--variant", "fp16", "--patch", path, status=1)
     cli.run("patch", old, path, "--variant", "fp16", "--output", out)
     assert equal(load_file(out), make_state(1))
+
+
+def test_a_patch_of_a_url(tmp_path):
+    """It is named without what may be secret."""
+    before, after = ({"a": torch.full((9,), value)} for value in (1.0, 2.0))
+    delta.diff(before, after, tmp_path / "p.safetensors-patch")
+    content = (tmp_path / "p.safetensors-patch").read_bytes()
+    with (
+        RangeServer({"/p": content}) as server,
+        delta.open_patch(server.url("/p?sig=canary")) as patch,
+    ):
+        delta.apply(before, patch)
+        assert patch.path == server.url("/p?sig=...")
+    assert torch.equal(before["a"], after["a"])
