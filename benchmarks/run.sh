@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares this package with upstream, other peers and the limits of the machine, on generated files.
 #
-#   bash benchmarks/run.sh            everything: about 15 minutes, 20 GB of disk, 16 GB of memory
+#   bash benchmarks/run.sh            everything: about 30 minutes, 20 GB of disk, 16 GB of memory
 #   bash benchmarks/run.sh --quick    small files, about a minute
 #   bash benchmarks/run.sh remote     loads from object stores and web servers: a few minutes
 #   bash benchmarks/run.sh link       loads over a modelled link to devices: two minutes

@@ -2,10 +2,7 @@
 // Makes its file first. Prints a line of JSON for each row of the table.
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -95,19 +92,8 @@ void compare(const char* what, bool is_mapped, std::size_t iterations, const Cpp
       c.min() / cpp.min());
 }
 
-int run(const std::vector<std::string>& args) {
-  std::size_t numbers[] = {20'000, 10};
-  bool is_valid = !args.empty() && args.size() <= 3;
-  for (std::size_t i = 1; is_valid && i < args.size(); ++i) {
-    const std::optional<std::size_t> count = bench::count_from(args[i]);
-    is_valid = count.has_value();
-    numbers[i - 1] = count.value_or(0);
-  }
-  if (!is_valid) {
-    (void)std::fputs(kUsage, stderr);
-    return 2;
-  }
-  const auto [rows, iterations] = numbers;
+void run(const std::vector<std::string>& args) {
+  const auto [rows, iterations] = bench::counts_after_first<2>(args, {20'000, 10});
   if (std::filesystem::exists(args[0])) throw std::runtime_error(args[0] + " exists");
   {
     const std::vector<std::uint64_t> shape = {rows, kColumns};
@@ -128,16 +114,8 @@ int run(const std::vector<std::string>& args) {
         [&] { files.floats_by_c(floats); });
   }
   std::filesystem::remove(args[0]);
-  return EXIT_SUCCESS;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "bench_c: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return bench::run_program(argc, argv, kUsage, run); }

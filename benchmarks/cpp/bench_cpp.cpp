@@ -2,8 +2,6 @@
 // benchmarks/python/bench.py. Prints one line of JSON.
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -21,12 +19,6 @@ using safetensors::SafeOpen;
 using safetensors::TensorView;
 
 constexpr const char* kUsage = "usage: bench_cpp FILE ITERATIONS [cpu|cuda] [mmap|pread]\n";
-
-int refuse(const char* why) {
-  (void)std::fputs(why, stderr);
-  (void)std::fputs(kUsage, stderr);
-  return 2;
-}
 
 struct Loaded {
   std::size_t count = 0;
@@ -99,36 +91,28 @@ void time_device_loads(const std::filesystem::path& path, std::size_t iterations
 }
 #endif
 
-int run(const std::vector<std::string>& args) {
-  if (args.size() < 2 || args.size() > 4) return refuse("");
+void run(const std::vector<std::string>& args) {
+  if (args.size() < 2 || args.size() > 4) throw bench::BadArguments();
   const auto iterations = bench::count_from(args[1]);
-  if (!iterations) return refuse("bench_cpp: ITERATIONS is a positive number\n");
+  if (!iterations) throw bench::BadArguments("ITERATIONS is a positive number");
   const std::string device = args.size() > 2 ? args[2] : "cpu";
   if (device != "cpu" && device != "cuda") {
-    return refuse("bench_cpp: the device is cpu or cuda\n");
+    throw bench::BadArguments("the device is cpu or cuda");
   }
   const std::string backend = args.size() > 3 ? args[3] : "mmap";
-  if (backend != "mmap" && backend != "pread") return refuse("bench_cpp: no such backend\n");
+  if (backend != "mmap" && backend != "pread") throw bench::BadArguments("no such backend");
   const Backend by = backend == "mmap" ? Backend::kMmap : Backend::kPread;
   if (device == "cpu") {
     time_loads(args[0], *iterations, by);
-    return EXIT_SUCCESS;
+    return;
   }
 #if defined(__linux__)
   time_device_loads(args[0], *iterations, by);
 #else
-  return refuse("bench_cpp: cuda: for Linux only\n");
+  throw bench::BadArguments("cuda: for Linux only");
 #endif
-  return EXIT_SUCCESS;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "bench_cpp: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return bench::run_program(argc, argv, kUsage, run); }

@@ -5,8 +5,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <functional>
 #include <numeric>
@@ -109,24 +107,13 @@ void time_parsers(const Subject& subject, std::size_t iterations) {
       validating.min(), ours.min(), ours.min() / validating.min());
 }
 
-int run(const std::vector<std::string>& args) {
+void run(const std::vector<std::string>& args) {
   const auto iterations = args.size() == 2 ? bench::count_from(args[1]) : std::nullopt;
-  if (!iterations) {
-    (void)std::fputs(kUsage, stderr);
-    return 2;
-  }
+  if (!iterations) throw bench::BadArguments();
   const auto megabytes = bench::count_from(args[0]);
   time_parsers(megabytes ? make_header(*megabytes) : read_header(args[0]), *iterations);
-  return EXIT_SUCCESS;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "bench_header: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return bench::run_program(argc, argv, kUsage, run); }

@@ -10,8 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -186,17 +184,12 @@ class Files {
   std::vector<File> all;
 };
 
-int run(const std::vector<std::string>& args) {
-  const auto kilobytes = bench::count_from(args.size() > 1 ? args[1] : "128");
-  const auto repeats = bench::count_from(args.size() > 2 ? args[2] : "9");
-  if (args.empty() || args.size() > 3 || !kilobytes || !repeats) {
-    (void)std::fputs(kUsage, stderr);
-    return 2;
-  }
+void run(const std::vector<std::string>& args) {
+  const auto [kilobytes, repeats] = bench::counts_after_first<2>(args, {128, 9});
   safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
   (void)safetensors::Device::cuda(0);
   const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1U, 12U);
-  const std::size_t nbytes = kMany * *kilobytes * 1024;
+  const std::size_t nbytes = kMany * kilobytes * 1024;
   const Files files(args[0], nbytes);
   std::vector<std::byte> pinned(512 * kMiB);
   bench::pin(pinned);
@@ -211,7 +204,7 @@ int run(const std::vector<std::string>& args) {
   }
   std::vector<double> rates;
   // The first round pins memory and fills caches.
-  for (std::size_t i = 0; i <= *repeats; ++i) {
+  for (std::size_t i = 0; i <= repeats; ++i) {
     for (const Files::File& file : files.all) {
       const double rate = read_rate(file.path, threads) / 2;
       if (i > 0) rates.push_back(rate);
@@ -224,19 +217,11 @@ int run(const std::vector<std::string>& args) {
   }
   std::printf(
       "%s build, %u readers, files of %zu MB, %zu repeats. Link: %.2f GB/s and %.0f us a copy.\n\n",
-      SAFETENSORS_BUILD_TYPE, threads, nbytes / 1'000'000, *repeats, median(rates) / 1e9,
+      SAFETENSORS_BUILD_TYPE, threads, nbytes / 1'000'000, repeats, median(rates) / 1e9,
       kLatencyNs / 1e3);
   print(rows);
-  return EXIT_SUCCESS;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "bench_link: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return bench::run_program(argc, argv, kUsage, run); }

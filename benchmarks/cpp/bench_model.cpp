@@ -2,11 +2,8 @@
 // Prints one line of JSON.
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -96,32 +93,14 @@ void time_model(const fs::path& folder, std::size_t files, std::size_t tensors,
       all.min() / each.min(), one.min(), alone.min(), alone.min() / each.min());
 }
 
-int run(const std::vector<std::string>& args) {
-  std::size_t numbers[] = {100, 100'000, 20};
-  bool is_valid = !args.empty() && args.size() <= 4;
-  for (std::size_t i = 1; is_valid && i < args.size(); ++i) {
-    const std::optional<std::size_t> count = bench::count_from(args[i]);
-    is_valid = count.has_value();
-    numbers[i - 1] = count.value_or(0);
-  }
-  if (!is_valid) {
-    (void)std::fputs(kUsage, stderr);
-    return 2;
-  }
+void run(const std::vector<std::string>& args) {
+  const auto [files, tensors, iterations] = bench::counts_after_first<3>(args, {100, 100'000, 20});
   const fs::path folder = args[0];
   if (fs::exists(folder)) throw std::runtime_error(folder.string() + " exists");
-  time_model(folder, numbers[0], numbers[1], numbers[2]);
+  time_model(folder, files, tensors, iterations);
   fs::remove_all(folder);
-  return EXIT_SUCCESS;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "bench_model: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return bench::run_program(argc, argv, kUsage, run); }

@@ -108,6 +108,8 @@ def all_specs(scale: float) -> dict[str, Spec]:
         Spec("vggt", "shaped like VGGT", "F32", vision(scale)),
         Spec("moe", "a mixture of experts", "F32", experts(count)),
         Spec("lora", "a LoRA", "BF16", adapter(scale)),
+        Spec("small", "16 tensors, 1 MB", "F32", {f"t{i}": (128, 128) for i in range(16)}),
+        Spec("tiny", "16 tensors, 256 KB", "F32", {f"t{i}": (64, 64) for i in range(16)}),
     )
     return {spec.name: spec for spec in specs}
 

@@ -99,7 +99,7 @@ def main(environments: dict[str, Any], options: argparse.Namespace) -> None:
     """Measure both ways, write growth.json and the plots."""
     counts = COUNTS[:4] if options.quick else COUNTS
     sizes = SIZES[:3] if options.quick else SIZES
-    pace = Pace(1, 2, 0.2) if options.quick else Pace(2, 7, 3.0)
+    pace = Pace(1, 2, 0.2, 1) if options.quick else Pace(2, 7, 3.0, 1)
     ways = {
         "number of tensors": {count: by_count(count) for count in counts},
         "bytes": {size: by_size(size) for size in sizes},

@@ -79,6 +79,49 @@ def read_direct(args: Args) -> Work:
     return read({**args, "direct": True})
 
 
+def new(nbytes: int, huge: bool) -> Any:
+    """Memory that was never written to."""
+    area = mmap.mmap(-1, max(nbytes, 1))
+    if huge and hasattr(mmap, "MADV_HUGEPAGE"):
+        area.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(area, "u1")
+
+
+def read_new(args: Args) -> Work:
+    """read() the file into new memory, which the kernel has to clear first."""
+    path, size = args["path"], os.path.getsize(args["path"])
+
+    def run() -> Any:
+        whole = memoryview(new(size, args["huge"]))
+        with open(path, "rb", buffering=0) as file:
+
+            def read_part(index: int, count: int) -> None:
+                for begin in range(index * PIECE, size, count * PIECE):
+                    os.preadv(file.fileno(), [whole[begin : begin + PIECE]], begin)
+
+            in_threads(read_part, args["threads"])
+        return whole
+
+    return Work(run)
+
+
+def copy_new(args: Args) -> Work:
+    """Copy as many bytes to new memory."""
+    source = touched(args["nbytes"])
+
+    def run() -> Any:
+        target = new(len(source), args["huge"])
+
+        def copy(index: int, count: int) -> None:
+            part = slice(len(source) * index // count, len(source) * (index + 1) // count)
+            np.copyto(target[part], source[part])
+
+        in_threads(copy, args["threads"])
+        return target
+
+    return Work(run)
+
+
 def touch(args: Args) -> Work:
     """Map the file and read a byte of each page."""
     path = args["path"]

@@ -35,15 +35,22 @@ def load_torch(args: Args) -> Work:
     return Work(lambda: load_file(path, **backend), check=len)
 
 
+def clone_torch(args: Args) -> Work:
+    """load_file, then a copy of each tensor, as a program makes that changes them."""
+    from safetensors.torch import load_file
+
+    path = args["path"]
+    return Work(lambda: [tensor.clone() for tensor in load_file(path).values()], check=len)
+
+
 def load_numpy(args: Args) -> Work:
-    """load_file for NumPy."""
+    """load_file for NumPy. Upstream's has no backends, and reads the file into new arrays."""
+    import safetensors
     from safetensors.numpy import load_file
 
     path = args["path"]
-    if args.get("backend", "mmap") != "mmap":
-        backend = backend_of(args)
-        return Work(lambda: load_file(path, **backend), check=len)
-    return Work(lambda: load_file(path), check=len)
+    backend = backend_of(args) if hasattr(safetensors, "load_files") else {}
+    return Work(lambda: load_file(path, **backend), check=len)
 
 
 def read_torch(args: Args) -> Work:

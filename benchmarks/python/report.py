@@ -15,12 +15,15 @@ def in_unit(value: float, unit: str) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def time_of(answer: Answer, label: str) -> float:
+    """The figure of an implementation that is compared, in seconds."""
+    return float(answer["figures"][label]["median" if answer.get("fresh") else "min"])
+
+
 def floor_of(answer: Answer) -> float | None:
     """What the machine itself takes for a row, in seconds."""
     found = [
-        answer["figures"][label]["min"]
-        for label in answer.get("limits", ())
-        if label in answer["figures"]
+        time_of(answer, label) for label in answer.get("limits", ()) if label in answer["figures"]
     ]
     floor = min(found) if found else 0.0
     floor += answer.get("parse", 0.0)
@@ -33,7 +36,7 @@ def our_label(answer: Answer) -> str:
     if answer["ours"] in figures:
         return str(answer["ours"])
     mine = [label for label in figures if label.startswith("ours") and label != "ours C++"]
-    return str(min(mine, key=lambda label: figures[label]["min"], default=answer["ours"]))
+    return str(min(mine, key=lambda label: time_of(answer, label), default=answer["ours"]))
 
 
 def verdict(answer: Answer) -> str:
@@ -42,10 +45,10 @@ def verdict(answer: Answer) -> str:
     if wanted is None or got is None:
         return ""
     if wanted == "fastest":
-        ours = answer["figures"][our_label(answer)]["min"]
+        ours = time_of(answer, our_label(answer))
         others = [
-            figure["min"]
-            for label, figure in answer["figures"].items()
+            time_of(answer, label)
+            for label in answer["figures"]
             if not label.startswith("ours") and label not in answer["limits"]
         ]
         return "fastest" + (" **missed**" if ours > min(others, default=ours) else "")
@@ -55,19 +58,20 @@ def verdict(answer: Answer) -> str:
 def ratio(answer: Answer) -> float | None:
     """How much faster than upstream this package is."""
     figures = answer["figures"]
-    ours, upstream = figures.get(our_label(answer)), figures.get(answer["upstream"])
-    if not ours or not upstream or not ours["min"]:
+    mine = our_label(answer)
+    if mine not in figures or answer["upstream"] not in figures or not time_of(answer, mine):
         return None
-    return float(upstream["min"] / ours["min"])
+    return time_of(answer, answer["upstream"]) / time_of(answer, mine)
 
 
 def cell(answer: Answer, label: str) -> str:
-    """Minimum and median of one implementation."""
+    """The time of one implementation: minimum (median), or of fresh processes median (maximum)."""
     figure = answer["figures"].get(label)
     if figure is None:
         return ""
-    unit = answer["unit"]
-    return f"{in_unit(figure['min'], unit)} ({in_unit(figure['median'], unit)})"
+    unit = answer.get("unit", "ms")
+    shown = ("median", "max") if answer.get("fresh") else ("min", "median")
+    return "{} ({})".format(*(in_unit(figure[key], unit) for key in shown))
 
 
 def number(value: float | None) -> str:
@@ -80,13 +84,13 @@ def number(value: float | None) -> str:
 def row_line(name: str, answer: Answer) -> str:
     """A row against upstream and the machine."""
     floor = floor_of(answer)
-    ours = answer["figures"].get(our_label(answer))
-    to_floor = ours["min"] / floor if floor and ours else None
+    mine = our_label(answer)
+    to_floor = time_of(answer, mine) / floor if floor and mine in answer["figures"] else None
     parts = (
         name,
         answer["unit"],
         cell(answer, answer["upstream"]),
-        cell(answer, our_label(answer)),
+        cell(answer, mine),
         number(ratio(answer)),
         verdict(answer),
         in_unit(floor, answer["unit"]) if floor else "",
@@ -112,30 +116,54 @@ def peer_line(name: str, answer: Answer) -> str:
     """All implementations of a row, quickest first."""
     labels = sorted(
         (label for label in answer["figures"] if label not in answer.get("limits", ())),
-        key=lambda label: answer["figures"][label]["min"],
+        key=lambda label: time_of(answer, label),
     )
     unit = answer["unit"]
-    figures = [f"{label} {in_unit(answer['figures'][label]['min'], unit)}" for label in labels]
+    figures = [f"{label} {in_unit(time_of(answer, label), unit)}" for label in labels]
     skipped = [f"{label}: {reason}" for label, reason in answer["skipped"].items()]
     return f"| {name} | {unit} | {', '.join(figures)} | {'; '.join(skipped)[:200]} |"
+
+
+def table(about: str, rows: Answer, names: list[str]) -> list[str]:
+    """Rows against upstream and the machine, below what they are about; nothing without rows."""
+    if not names:
+        return []
+    return [
+        about,
+        "",
+        "| row | unit | upstream | this package | ratio | wanted | limit | ours / limit |",
+        "|---|---|---|---|---|---|---|---|",
+        *(row_line(name, rows[name]) for name in names),
+        "",
+    ]
 
 
 def markdown(results: Answer, names: list[str]) -> str:
     """The tables."""
     machine, rows = results["machine"], results["rows"]
     names = [name for name in names if name in rows]
+    first = [name for name in names if rows[name].get("fresh")]
+    processes = max(
+        (each["repeats"] for name in first for each in rows[name]["figures"].values()), default=0
+    )
     sized = "" if results["scale"] == 1 else f" Files scaled by {results['scale']:g}."
     lines = [
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; "
         f"{machine['system']}; Python {machine['python']}, torch {machine['torch']}, "
         f"NumPy {machine['numpy']}; {machine['date']}; load average "
-        f"at the start {machine.get('load', 'unknown')}.{sized} "
-        "Times: minimum (median) of the repeats.",
+        f"at the start {machine.get('load', 'unknown')}.{sized}",
         "",
-        "| row | unit | upstream | this package | ratio | wanted | limit | ours / limit |",
-        "|---|---|---|---|---|---|---|---|",
-        *(row_line(name, rows[name]) for name in names),
-        "",
+        *table(
+            f"The first call of a process. Times: median (maximum) of {processes} processes; "
+            "ratios of medians.",
+            rows,
+            first,
+        ),
+        *table(
+            "Calls that are repeated in one process. Times: minimum (median); ratios of minima.",
+            rows,
+            [name for name in names if name not in first],
+        ),
         "| header | bytes | RapidJSON | RapidJSON, validating UTF-8 | `Header::parse` | ratio |",
         "|---|---|---|---|---|---|",
     ]

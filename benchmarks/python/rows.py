@@ -30,21 +30,74 @@ class Row:
     limits: tuple[Entry, ...] = ()
     parses: bool = False  # its limit includes RapidJSON's pass over the header
     cold: bool = False
-    fresh: bool = False  # a new process for each run
+    fresh: bool = False  # a new process for each run; medians are compared, not minima
     unit: str = "ms"
     wanted: float | str | None = None  # ratio to upstream that it ought to have, or "fastest"
     ours: str = "ours"
     upstream: str = "upstream"
 
 
-def limit(operation: str, **args: Any) -> Entry:
+def limit(operation: str, label: str = "", **args: Any) -> Entry:
     """Something of the machine itself."""
-    return Entry(operation, "base", f"limits.{operation}", args)
+    return Entry(label or operation, "base", f"limits.{operation}", args)
 
 
 def packages(operation: str, **args: Any) -> tuple[Entry, ...]:
     """The same call on this package and on upstream."""
     return tuple(Entry(name, name, f"operations.{operation}", args) for name in PACKAGES)
+
+
+def new_memory(operation: str) -> tuple[Entry, ...]:
+    """The machine's ways to fill memory that it has not handed out yet."""
+    ways = {
+        "1 thread": {"threads": 1, "huge": False},
+        "2 threads": {"threads": 2, "huge": False},
+        "2 threads, huge pages": {"threads": 2, "huge": True},
+    }
+    return tuple(limit(operation, f"{operation}, {way}", **args) for way, args in ways.items())
+
+
+def first_rows() -> Iterator[Row]:
+    """What a program waits for: the first call of a process, which has imported the package."""
+
+    def row(name: str, file: str, entries: tuple[Entry, ...], **more: Any) -> Row:
+        return Row(f"first: {name}", file, entries, fresh=True, **more)
+
+    touch, read, write = (limit("touch"),), new_memory("read_new"), (limit("write"),)
+    lazy = packages("load_torch")
+    yield row("load_file torch, gpt2", "gpt2", lazy, parses=True)
+    yield row("load_file torch, moe", "moe", lazy, parses=True)
+    touched = packages("read_torch")
+    yield row("load_file torch, gpt2, touched", "gpt2", touched, limits=touch)
+    yield row("load_file torch, moe, touched", "moe", touched, limits=touch)
+    default = tuple(
+        Entry(name, name, "operations.read_torch", {"backend": backend})
+        for name, backend in (("ours", "auto"), ("upstream", "mmap"))
+    )
+    floor = (limit("read"), limit("read_direct"))
+    for file in ("gpt2", "vggt"):
+        name = f"load_file torch, {file}, cold, touched"
+        yield row(name, file, default, limits=floor, cold=True)
+    clone = packages("clone_torch")
+    yield row("load_file torch, gpt2, cloned", "gpt2", clone, limits=new_memory("copy_new"))
+    for file, wanted in (("gpt2", 2.2), ("vggt", 2.2), ("lora", None)):
+        entries = packages("load_torch", backend="pread")
+        yield row(f"load_file pread, {file}", file, entries, limits=read, wanted=wanted)
+    arrays = packages("read_numpy")
+    yield row("load_file NumPy, gpt2, touched", "gpt2", arrays, limits=touch)
+    for file in ("small", "tiny"):
+        entries = packages("load_numpy", backend="pread")
+        yield row(f"load_file NumPy pread, {file}", file, entries, limits=read)
+    copy = new_memory("copy_new")
+    yield row("load(bytes), gpt2", "gpt2", packages("load_bytes"), limits=copy, wanted=2)
+    yield row("save() to bytes, gpt2", "gpt2", packages("save_bytes"), limits=copy, wanted=5)
+    over = packages("save_file", over=True)
+    yield row("save_file, gpt2, new", "gpt2", packages("save_file"), limits=write)
+    yield row("save_file, gpt2, over", "gpt2", over, limits=write)
+    yield row("save_file, moe, new", "moe", packages("save_file"), limits=write, wanted=22)
+    yield row("import safetensors", "lora", packages("import_package"), wanted=1)
+    entries = packages("import_torch_module")
+    yield row("import safetensors.torch after torch", "lora", entries, wanted=1)
 
 
 def peers(touch: bool) -> tuple[Entry, ...]:
@@ -199,22 +252,15 @@ def full_rows() -> Iterator[Row]:
         )
 
 
-def import_rows() -> Iterator[Row]:
-    """The first import of a process."""
-    yield Row("import safetensors", "lora", packages("import_package"), fresh=True, wanted=1)
-    entries = packages("import_torch_module")
-    yield Row("import safetensors.torch after torch", "lora", entries, fresh=True, wanted=1)
-
-
 def all_rows() -> list[Row]:
     """The rows in the order of the table; the rows of whole programs come before these."""
     makers = (
+        first_rows,
         lazy_rows,
         handle_rows,
         bytes_rows,
         pread_rows,
         save_rows,
         full_rows,
-        import_rows,
     )
     return [row for maker in makers for row in maker()]

@@ -70,6 +70,7 @@ class Pace:
     least: int
     most: int
     seconds: float  # no further repeat once a row took so long
+    processes: int  # of each implementation, for rows of fresh processes
 
 
 class Runner:
@@ -106,7 +107,7 @@ class Runner:
         if not row.cold and not row.fresh:
             cache.warm(path)
         began = 0.0
-        for repeat in range(self.pace.most):
+        for repeat in range(self.pace.processes if row.fresh else self.pace.most):
             for entry in entries:
                 if entry.label in skipped:
                     continue
@@ -117,6 +118,8 @@ class Runner:
                     skipped[entry.label] = answer["skipped"]
                 else:
                     runs.setdefault(entry.label, []).append(answer)
+            if row.fresh:
+                continue
             if repeat == 0:
                 began = time.monotonic()  # the first repeat includes what only the first takes
             elif repeat + 1 >= self.pace.least:
@@ -155,15 +158,16 @@ class Runner:
 
 
 def summary(answers: list[Answer]) -> Answer:
-    """Minimum and median time, and the least of everything else."""
+    """Minimum, median and maximum of the time, and the least of everything else."""
     if "bytes" in answers[0]:
         least = min(answer["bytes"] for answer in answers)
-        return {"min": least, "median": least, "repeats": len(answers)}
+        return {"min": least, "median": least, "max": least, "repeats": len(answers)}
     seconds = [answer["seconds"] for answer in answers]
     counts = ("cpu", "peak", "minor_faults", "major_faults")
     return {
         "min": min(seconds),
         "median": statistics.median(seconds),
+        "max": max(seconds),
         "repeats": len(seconds),
         **{key: min(answer[key] for answer in answers) for key in counts},
     }

@@ -157,7 +157,7 @@ def run_rows(
     from rows import all_rows
     from runner import Pace, Runner
 
-    pace = Pace(1, 2, options.seconds) if options.quick else Pace(2, 15, options.seconds)
+    pace = Pace(1, 2, options.seconds, 1) if options.quick else Pace(2, 15, options.seconds, 9)
     runner = Runner(environments, options.folder, pace)
     try:
         for row in all_rows():
@@ -177,6 +177,7 @@ def run_rows(
                 answer["parse"] = results.all["headers"].get(row.file, {}).get("rapidjson", 0)
             answer |= {"unit": row.unit, "wanted": row.wanted, "nbytes": spec.nbytes}
             answer |= {"ours": row.ours, "upstream": row.upstream, "cold": row.cold}
+            answer["fresh"] = row.fresh
             answer["limits"] = [entry.label for entry in row.limits]
             show(row.name, answer)
             results.put(row.name, answer)
@@ -187,12 +188,10 @@ def run_rows(
 
 def show(name: str, answer: Answer) -> None:
     """One line for whoever waits."""
-    from report import in_unit
+    from report import cell
 
     unit = answer.get("unit", "ms")
-    figures = ", ".join(
-        f"{label} {in_unit(figure['min'], unit)}" for label, figure in answer["figures"].items()
-    )
+    figures = ", ".join(f"{label} {cell(answer, label)}" for label in answer["figures"])
     print(f"{name} [{unit}]: {figures}", flush=True)
     if not answer["same_result"]:
         print("  NOT THE SAME RESULT", flush=True)

@@ -243,8 +243,8 @@ class SAFETENSORS_API Load {
   void stop() noexcept;
 
   /// Returns whether this process made the load. A process forked from it may only destroy its
-  /// copy. If a callback forks, the function that called it throws Error kInvalidArgument in the
-  /// child.
+  /// copy: functions that add, start or wait throw Error kInvalidArgument there, also if a callback
+  /// forks.
   [[nodiscard]] bool is_own() const noexcept;
 
   /// Returns the number of bytes loaded.

@@ -105,8 +105,8 @@ class SAFETENSORS_API ModelWriter {
   [[nodiscard]] bool is_committed() const noexcept;
   /// Removes everything that was written. Does nothing after commit() and in a forked child.
   ///
-  /// Throws: Error kIo; recover() then removes the rest or, if commit() had begun, completes the
-  ///   save.
+  /// Throws: Error kIo. Then it may be called again, or recover() removes the rest or, if commit()
+  ///   had begun, completes the save.
   void abort();
 
  private:
@@ -144,20 +144,20 @@ SAFETENSORS_API std::vector<std::filesystem::path> save_model(const std::filesys
 enum class Recovery : std::uint8_t {
   kClean,          ///< there was nothing to do
   kRolledBack,     ///< temporary files were removed
-  kRolledForward,  ///< a new model has taken its place
+  kRolledForward,  ///< a new model has taken its place, or a change in place is complete
 };
 
-/// Completes or undoes saves of files and models that a kill or a power failure interrupted. A save
-/// to the folder does this first, so a program needs it only before it loads. Changes in place by
-/// the Python package are recovered by that.
+/// Completes or undoes saves of files and models, and changes in place, that a kill or a power
+/// failure interrupted. The next save of the model, or change of the file, does this first, so a
+/// program needs it only before it loads.
 ///
 /// path: a file of the model, or a folder, all of whose models are recovered; ".." is as for
-///   ModelWriter. What other users have
-///   left in a folder, or made under such names, is left alone.
-/// Throws: Error kIo, also if a process or another user is saving; kInvalidArgument or
-///   kNotRegularFile if a file that the recovery would follow is another user's, is not a regular
-///   file, or names other files, or if `path` is a file that does not open although there was
-///   nothing to recover; kIo with ENOENT if neither `path` nor another file of its model exists.
+///   ModelWriter. What other users have left in a folder, or made under such names, is left alone.
+/// Throws: Error kIo, also if a process or another user is saving; kInvalidArgument if a process is
+///   changing a file in place; this, kInvalidPatch or kNotRegularFile if a file that the recovery
+///   would follow is another user's, is not a regular file, is damaged, or names other files, or if
+///   `path` is a file that does not open although there was nothing to recover; kIo with ENOENT if
+///   neither `path` nor another file of its model exists.
 SAFETENSORS_API Recovery recover(const std::filesystem::path& path);
 
 }  // namespace safetensors

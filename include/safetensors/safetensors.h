@@ -45,7 +45,7 @@
  *
  * Thread safety: open files, sums and patches never change. All functions may be called from many
  * threads at once, also on one handle, except that the function that frees it must be the last
- * call. Writers have rules of their own (see safetensors_writer).
+ * call. Writers and loads have rules of their own (see safetensors_writer and safetensors_load).
  *
  * Untrusted input: all functions that open or read are safe for untrusted files, except that a
  * mapped file which another process truncates can end this process (see SAFETENSORS_PREAD).
@@ -99,7 +99,7 @@ enum {
   SAFETENSORS_IO = 19,                   /* the operating system reported an error: see os_error */
   SAFETENSORS_FILE_CHANGED = 20,         /* the file was truncated or changed after it was opened */
   SAFETENSORS_OUT_OF_MEMORY = 21,        /* memory could not be allocated */
-  SAFETENSORS_DEVICE = 22,               /* a device or its driver failed; not used in C yet */
+  SAFETENSORS_DEVICE = 22,               /* a device or its driver failed, or is not there */
   SAFETENSORS_WRITTEN_TWICE = 23,        /* a tensor was written twice */
   SAFETENSORS_MISSING_TENSORS = 24,      /* a file was to be completed before all were written */
   SAFETENSORS_OUT_OF_ORDER = 25,         /* a sink that does not seek needs other tensors first */
@@ -416,7 +416,7 @@ SAFETENSORS_API int32_t safetensors_slice(const safetensors_file* file,
 typedef struct safetensors_watch {
   size_t size;
   void* context;                       /* their first argument; the caller owns it */
-  int32_t (*interrupt)(void* context); /* called about every 20 ms */
+  int32_t (*interrupt)(void* context); /* called about every 20 ms, by loads every 50 ms */
   /* Called from time to time with the bytes that are done and their sum, which are equal in the
    * last call. */
   int32_t (*progress)(void* context, uint64_t done, uint64_t total);
@@ -455,6 +455,89 @@ SAFETENSORS_API int32_t safetensors_read(const safetensors_file* file,
 SAFETENSORS_API int32_t safetensors_convert(int32_t from_dtype, const void* from, uint64_t nbytes,
                                             int32_t to_dtype, void* to, uint64_t room,
                                             safetensors_error* error);
+
+/* Loads tensors and parts of tensors to the memory of a GPU or to host memory, by threads of the
+ * library, while the program goes on:
+ *
+ *   safetensors_load *load;
+ *   size_t number;
+ *   if (safetensors_load_start(model, requests, count, &options, &load, &error)) ...
+ *   for (;;) {
+ *     if (safetensors_load_next(load, &number, NULL, &error)) ...
+ *     if (number == count) break;
+ *     ... requests[number] is loaded ...
+ *   }
+ *   safetensors_load_free(load);
+ *
+ * The CUDA driver is found at run time: the library needs no CUDA to build or to run. Bytes that
+ * are loaded are visible to work on every stream.
+ *
+ * Lifetime: the caller owns the memory that is loaded to, and keeps it until the load is freed, or
+ * _wait has returned. The file may be closed before that; what safetensors_open_memory and
+ * safetensors_open_source were given is used until the load is freed.
+ *
+ * Thread safety: several threads may call safetensors_load_next at once, each of which gets other
+ * tensors, and one more safetensors_load_wait. safetensors_load_free must be called when all others
+ * have returned.
+ *
+ * Fork: a child process may only free its parent's load, which does nothing to the parent. All else
+ * returns INVALID_ARGUMENT. */
+typedef struct safetensors_load safetensors_load;
+/* Where a load goes. */
+enum {
+  SAFETENSORS_HOST = 0, /* host memory */
+  SAFETENSORS_CUDA =
+      1 /* a GPU: the primary context of a CUDA device, which the CUDA runtime uses */
+};
+typedef struct safetensors_load_options {
+  size_t size;
+  void* context; /* the first argument of `allocate` */
+  /* Gives room for `nbytes` bytes of requests[number], on the device: sets *to to its address.
+   * Called on the calling thread, in the order of the requests, for each whose `to` is NULL unless
+   * it has no bytes. Returns 0; another number ends the call with SAFETENSORS_STOPPED, and is the
+   * error's `detail`. 0 and a *to of NULL: OUT_OF_MEMORY. The memory is the caller's, also if the
+   * call fails. NULL: all requests say where their bytes go. */
+  int32_t (*allocate)(void* context, size_t number, uint64_t nbytes, void** to);
+  void* stream;         /* a CUstream: copies start after the work that is on it when the load is
+                           started, from which its allocator may have taken the memory. NULL: the
+                           default stream */
+  int32_t device;       /* SAFETENSORS_HOST or SAFETENSORS_CUDA */
+  int32_t device_index; /* of the CUDA devices that the process sees */
+  uint32_t threads;     /* that read; 0: as many as processors, at most 12, or 8 to 16 for files
+                           that are not in the page cache */
+  uint32_t reserved;    /* 0 */
+} safetensors_load_options;
+/* Starts a load, and returns. The requests are as those of safetensors_read, except that nothing is
+ * converted, and `to` is an address on the device; where `allocate` gives it, `to` and `room` are
+ * 0. They, their tensors and their indices may be freed after the call. Files should be opened with
+ * SAFETENSORS_FOR_DEVICE. Free *load with safetensors_load_free.
+ * Codes: those of safetensors_slice; DEVICE (no driver, no such device, a process that was forked
+ * from one that had used it), STOPPED, INVALID_ARGUMENT (another room, a conversion, no such kind
+ * of device, a stream that is being captured, a part that is not contiguous, a header alone). */
+SAFETENSORS_API int32_t safetensors_load_start(const safetensors_file* file,
+                                               const safetensors_request* requests, size_t count,
+                                               const safetensors_load_options* options,
+                                               safetensors_load** load, safetensors_error* error);
+/* Blocks until a request is loaded whose number was not returned before, and sets *number to it, in
+ * the order in which they are ready. After the last one, sets *number to the count of requests. If
+ * the watch ends the call, the load goes on.
+ * Codes: IO, FILE_CHANGED, DEVICE, STOPPED (also if the load was stopped), INVALID_ARGUMENT (a
+ * process that was forked). */
+SAFETENSORS_API int32_t safetensors_load_next(safetensors_load* load, size_t* number,
+                                              const safetensors_watch* watch,
+                                              safetensors_error* error);
+/* Blocks until all is loaded. If it fails, also if the watch ends it, the load is stopped: no byte
+ * is written any more, and later calls fail likewise. Codes: as safetensors_load_next;
+ * INVALID_ARGUMENT also if another thread waits. */
+SAFETENSORS_API int32_t safetensors_load_wait(safetensors_load* load,
+                                              const safetensors_watch* watch,
+                                              safetensors_error* error);
+/* Stops a load that is not complete, and frees it. No byte is written any more when it returns.
+ * Does nothing for NULL. */
+SAFETENSORS_API void safetensors_load_free(safetensors_load* load);
+/* Frees the pinned host memory, up to 128 MiB, that loads to GPUs have left for later ones, and
+ * returns its size in bytes. */
+SAFETENSORS_API uint64_t safetensors_release_staging(void);
 
 /* Reads the sums of a model. `path` is a file of sums (its name ends with .sums.json), or a file,
  * an index or a folder of a model, beside or in which they are. Close *sums with
@@ -509,7 +592,12 @@ enum {
   SAFETENSORS_FSYNC = 1,  /* flush the file and its directory entry to the disk before returning */
   SAFETENSORS_BLOCKS = 2, /* writers: place tensors so that file systems can share their blocks
                              between files (docs/format.md, "Blocks") */
-  SAFETENSORS_SUMS = 4 /* safetensors_save: write the sums of the file as well (docs/verify.md) */
+  SAFETENSORS_SUMS = 4,   /* write the sums of the file as well (docs/verify.md); not writers */
+  /* safetensors_update_file only: */
+  SAFETENSORS_ADD = 8,              /* add tensors that the file does not have */
+  SAFETENSORS_REMOVE_METADATA = 16, /* the new file has no metadata */
+  SAFETENSORS_IN_PLACE = 32,        /* write into the file itself, and remove its sums */
+  SAFETENSORS_SHARED = 64 /* in place also if the file is open or mapped: views of it change */
 };
 /* Options of functions that write. A flag or watch for another function is INVALID_ARGUMENT. */
 typedef struct safetensors_save_options {
@@ -543,6 +631,49 @@ SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors,
                                               const safetensors_save_options* options, void* to,
                                               size_t room, uint64_t* nbytes,
                                               safetensors_error* error);
+
+/* Options of safetensors_update_file. */
+typedef struct safetensors_update_options {
+  size_t size;
+  const safetensors_tensor* remove; /* tensors to remove, of which only the names are used */
+  size_t remove_count;
+  const safetensors_item* metadata; /* the new metadata; NULL: that of the file */
+  size_t metadata_count;
+  const safetensors_watch* watch; /* in place, `interrupt` is called until the file is marked */
+  uint32_t flags;
+  uint32_t reserved; /* 0 */
+} safetensors_update_options;
+/* Gives tensors of a file new values, of the dtypes and shapes that it has. Writes a new file,
+ * which replaces the old one when it is complete; file systems such as btrfs and XFS share the
+ * unchanged tensors between them. After an error, `path` is as it was. With SAFETENSORS_IN_PLACE,
+ * only values can change. The change is flushed to a journal beside the file first; after a kill or
+ * a power failure, no reader takes the file for a valid one until safetensors_recover, or the next
+ * change of it, has completed the change (docs/format.md, "Changes in place"). Not on Windows;
+ * without SAFETENSORS_SHARED only on Linux, and not on overlayfs. Codes: those of safetensors_open
+ * and safetensors_save; TENSOR_NOT_FOUND, FILE_CHANGED (another program changed the file
+ * meanwhile), INVALID_ARGUMENT (another dtype or shape, options that do not suit each other; in
+ * place a file that is in use, that has several names, or that another process changes),
+ * NOT_REGULAR_FILE (in place a symbolic link), INVALID_PATCH (a damaged journal). */
+SAFETENSORS_API int32_t safetensors_update_file(const char* path, size_t path_size,
+                                                const safetensors_tensor* tensors, size_t count,
+                                                const safetensors_update_options* options,
+                                                safetensors_error* error);
+
+/* What safetensors_recover did. */
+enum {
+  SAFETENSORS_CLEAN = 0,         /* there was nothing to do */
+  SAFETENSORS_ROLLED_BACK = 1,   /* temporary files were removed */
+  SAFETENSORS_ROLLED_FORWARD = 2 /* a new model has taken its place, or a change is complete */
+};
+/* Completes or undoes saves of files and models, and changes in place, that a kill or a power
+ * failure interrupted. `path` is a file of the model, or a folder, all of whose models are
+ * recovered. What other users have left in a folder is left alone. Sets *outcome. Not on Windows.
+ * Codes: IO (also if a process or another user is saving; no such file), INVALID_ARGUMENT (a
+ * process is changing the file; a file that the recovery would follow cannot be trusted; a file
+ * that does not open although there was nothing to recover), NOT_REGULAR_FILE, INVALID_PATCH (a
+ * damaged journal). */
+SAFETENSORS_API int32_t safetensors_recover(const char* path, size_t path_size, int32_t* outcome,
+                                            safetensors_error* error);
 
 /* Writes a file tensor by tensor, for tensors that are never all in memory:
  *
@@ -700,11 +831,16 @@ SAFETENSORS_API int32_t safetensors_patch_apply(const safetensors_patch* patch,
                                                 const safetensors_tensor* tensor, void* bytes,
                                                 const safetensors_patch_options* options,
                                                 safetensors_error* error);
-/* Writes the model that a patch makes of `base`, a model of one file: to a temporary file that is
- * renamed over `path` when it is complete and verified. `path` may be the base's own.
+/* Writes the model that a patch makes of `base`, completely and verified, or not at all. `path` may
+ * be the base's own. A base of one file becomes a file, or the model of a folder if `path` is one
+ * or ends with a separator. A base of several files becomes as many in a folder, with an index, and
+ * replaces the model of this name as a whole: not on Windows.
  * Codes: those of safetensors_patch_apply except TENSOR_NOT_FOUND, and those of safetensors_save;
- * DAMAGED (a base that was opened with sums), INVALID_ARGUMENT (a model of several files, a header
- * alone). */
+ * those of safetensors_open_model for a base of several files; DAMAGED (a base that was opened with
+ * sums), IO (os_error is EEXIST: another model is in the folder; or another process is saving),
+ * INVALID_ARGUMENT (a header alone; several files and a path that ends with .safetensors), and for
+ * a folder INCOMPLETE_MODEL (some files took their places, and the system refused others: the
+ * command `safetensors recover` completes it). */
 SAFETENSORS_API int32_t safetensors_patch_apply_file(const safetensors_patch* patch,
                                                      const safetensors_file* base, const char* path,
                                                      size_t path_size,

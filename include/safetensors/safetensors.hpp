@@ -52,5 +52,6 @@
 #include "safetensors/temporary.hpp"
 #include "safetensors/tensor_view.hpp"
 #include "safetensors/to_float.hpp"
+#include "safetensors/update_file.hpp"
 #include "safetensors/verify.hpp"
 #include "safetensors/writer.hpp"

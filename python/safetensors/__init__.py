@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from ._checking.verify import IntegrityError
     from ._delta import errors as _delta_errors  # noqa: F401
     from ._outline import views as _views  # noqa: F401
-    from ._outline.summary import Summary, summary
     from ._range_reader import RangeReader
     from ._remote import open as _remote_open  # noqa: F401
     from ._saving.recovery import recover
     from ._saving.specs import specs_of
     from ._saving.update import update_file
     from ._saving.writer import SafeWriter, safe_create
+    from ._summary import Summary, summary
     from ._torch import transfer as _transfer  # noqa: F401
 
     from . import _safetensors_rust  # made below  # isort: skip
@@ -112,11 +112,11 @@ _LAZY = {
     "IntegrityError": "_checking.verify",
     "RangeReader": "_range_reader",
     "SafeWriter": "_saving.writer",
-    "Summary": "_outline.summary",
+    "Summary": "_summary",
     "recover": "_saving.recovery",
     "safe_create": "_saving.writer",
     "specs_of": "_saving.specs",
-    "summary": "_outline.summary",
+    "summary": "_summary",
     "update_file": "_saving.update",
 }
 

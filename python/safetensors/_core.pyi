@@ -193,6 +193,7 @@ def _make_empty(device: _Device, requests: Sequence[tuple[Any, ...]]) -> list[An
 def _forms(
     handle: safe_open, names: list[str]
 ) -> tuple[list[tuple[tuple[int, ...], int]], list[int]]: ...
+def _read_gap(handle: safe_open) -> int: ...
 def _copy_rows(source: int, nbytes: int, moves: Buffer) -> None: ...
 def _read_request(handle: safe_open, name: str, index: Any, address: int, nbytes: int) -> None: ...
 def _read_requests(
@@ -419,46 +420,13 @@ class _Folder:
         """The name of a private folder in its parent, or ""."""
     @property
     def inode(self) -> int: ...
-    def fileno(self) -> int: ...
-    def is_shared(self) -> bool:
-        """Returns whether another user may rename or remove what this user makes here."""
-    def flush(self) -> None: ...
-    def names(self) -> list[str]: ...
-    def identity(self, name: str) -> list[int] | None:
-        """Returns size, time of the last change in nanoseconds, and inode; None without a file.
+    def open(self, name: str) -> int | None:
+        """Returns a descriptor of a file to read and write, which the caller closes; None if there
+        is none.
 
-        Raises IsADirectoryError for a folder.
-        """
-    def open(self, name: str, own: bool = True, write: bool = True) -> int | None:
-        """Returns a descriptor of a regular file, which the caller closes; None if there is none.
-
-        Raises SafetensorError for anything else, and with `own` for a file of another user.
-        """
-    def remove(self, name: str, fd: int = -1) -> bool:
-        """Removes a file; with `fd`, only if the name still is that file."""
-    def remove_stale(self, only: str | None = None) -> int:
-        """Removes temporary files that killed saves of this user have left, and returns how many.
-
-        With `only`, those of this file and its sums; else those of all `*.safetensors`.
-        """
-    def private_folders(
-        self, kind: str, parts: set[str]
-    ) -> tuple[list[tuple[str, _Folder]], list[tuple[str, str]]]:
-        """Returns what has the name of a private folder of a kind, sorted by name.
-
-        First those of this user, with what they are about: of a long name, a part. Then that and
-        the name of everything else, also of a folder with a file whose name is not in `parts`.
-        """
-    def is_used(self) -> bool:
-        """Returns whether a process may still have this private folder."""
-    def make_private(self, name: str, kind: str) -> _Folder:
-        """Makes a folder that no other user can enter, locked while it is open.
-
-        It is called `.STEM.RANDOM.KIND`, with the result of _own_stem() as STEM.
+        Raises SafetensorError unless it is a regular file of this user.
         """
     def open_private(self, name: str, inode: int = 0) -> _Folder | None: ...
-    def remove_private(self, folder: _Folder) -> None: ...
-    def target(self, name: str, like: tuple[_Folder, str] | None = None) -> _OwnTarget: ...
     def write(
         self,
         name: str,
@@ -468,12 +436,9 @@ class _Folder:
     ) -> None:
         """Writes a new file, whole."""
     def take_rights(self, name: str, like: tuple[_Folder, str]) -> None: ...
-    def move(self, name: str, target: _Folder, to: str) -> None:
-        """Renames a file of this private folder, replacing what has the name there.
 
-        Raises OSError with ESTALE if another user then put something else under the name.
-        """
-
+_MAX_HEADER_NBYTES: int
+_MAX_INDEX_FILES: int
 _MAX_SHARDS: int
 _MAX_MODEL_NAME: int
 
@@ -499,7 +464,25 @@ class _ModelWriter:
     def commit(self, shards: list[list[str]], total_size: int, sums: bytes) -> list[str]: ...
     def abort(self) -> None: ...
 
-def _recover_saves(folder: _Folder, file: str) -> tuple[list[str], list[str]]: ...
+@final
+class _InPlaceChange:
+    """A change of tensors in files of one folder, which are locked until the end of the context."""
+
+    def __init__(self, folder: _Folder, files: list[str], name: str, shared: bool) -> None:
+        """`name` is the index or the file that is changed: the journal is named after it."""
+    def __enter__(self) -> _InPlaceChange: ...
+    def __exit__(self, _exc_type: Any, _exc_value: Any, _traceback: Any) -> None:
+        """Closes the files, and removes what was not committed."""
+    @property
+    def tensors(self) -> list[list[tuple[str, str, tuple[int, ...]]]]:
+        """The name, dtype and shape of each tensor of each file, in the order of their bytes."""
+    def read(self, name: str) -> bytearray: ...
+    def write(self, name: str, data: Buffer) -> None:
+        """Prepares the new bytes of a tensor."""
+    def commit(self) -> None: ...
+
+def _recover_in(folder: _Folder, file: str) -> tuple[str, list[str]]: ...
+def _recover_changes(folder: _Folder, names: list[str]) -> list[str]: ...
 def _refuse_unrecovered(folder: _Folder, file: str) -> None: ...
 def _old_names(folder: _Folder, name: str) -> list[str]: ...
 
@@ -553,17 +536,19 @@ def _write_beside(
     before it gets its name and after it.
     """
 
-def _remove_sums(path: _Path) -> None: ...
 def _sums_path(path: _Path) -> str: ...
 def _sums_paths(path: _Path) -> list[str]: ...
 def _sums_name(name: str, variant: str) -> str: ...
 def _path_ends(ends: list[str]) -> Callable[[str], int | None]: ...
-def _leases_see_mappings(fd: int) -> bool: ...
+def _updated_names(
+    path: _Path,
+    old: Mapping[str, tuple[str, Sequence[int]]],
+    now: Mapping[str, tuple[str, Sequence[int]]],
+    removed: list[str],
+    add: bool,
+) -> list[str]: ...
 def _write_with_header(
     path: _Path | _OwnTarget, file: safe_open, header: Buffer, options: SaveArguments
 ) -> None: ...
-def _own_stem(name: str) -> str:
-    """Returns what `.STEM.RANDOM.KIND` has of a name: all, or of a long one a part and a digest."""
-
 def _path_to_save(filename: _Path) -> str: ...
 def _make_meta(dtype: str, shape: Sequence[int], data_offsets: tuple[int, int]) -> TensorMeta: ...

@@ -139,7 +139,7 @@ def _shown(path: Path) -> str:
     name = os.fsdecode(path)
     if "://" not in name:
         return name
-    from ._remote.redact import redact
+    from ._redact import redact
 
     return redact(name)
 

@@ -40,7 +40,7 @@ _MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    r"|u(?:([dD][cC][89a-fA-F][0-9a-fA-F])|([dD][89a-fA-F]))|.)",
+    r"|u([dD][89a-fA-F])|.)",
     re.DOTALL,
 )
 
@@ -54,7 +54,6 @@ def loads(
     name: str,
     *,
     error: Callable[[str], Exception] = _malformed,
-    has_file_names: bool = False,
     object_of: Callable[[Pairs], Any] | None = None,
 ) -> Any:
     """Parses JSON that may come from anyone.
@@ -66,8 +65,6 @@ def loads(
         text: UTF-8, with or without a byte order mark.
         name: what errors call the text: a path, and the part of the file if it is not the whole.
         error: makes the errors about limits from their texts. By default SafetensorErrors.
-        has_file_names: whether a half of a surrogate pair may stand for a byte of a file name that
-            is not UTF-8, as `os.fsdecode` returns it: U+DC80 to U+DCFF.
         object_of: makes an object of its members, which may repeat. By default a dictionary,
             whose keys must differ.
 
@@ -90,7 +87,7 @@ def loads(
     if needed > _TIMES * nbytes + _SPARE_NBYTES:
         refuse(f"of {nbytes:,} bytes has so many values that they may take {needed:,} bytes")
     _check_depth(text, refuse)
-    _check_surrogates(text, has_file_names, refuse)
+    _check_surrogates(text, refuse)
 
     def unique(pairs: Pairs) -> dict[str, Any]:
         found = dict(pairs)
@@ -135,11 +132,11 @@ def _check_depth(text: str, refuse: Callable[[str], Any]) -> None:
             refuse(f"is nested deeper than {MAX_NESTED} levels")
 
 
-def _check_surrogates(text: str, has_file_names: bool, refuse: Callable[[str], Any]) -> None:
+def _check_surrogates(text: str, refuse: Callable[[str], Any]) -> None:
     if _SURROGATE.search(text) is None:
         return
     for match in _ESCAPE.finditer(text):
-        if match[2] or (match[1] and not has_file_names):
+        if match[1]:
             refuse(f"has half of a surrogate pair at character {match.start():,}")
 
 

@@ -42,7 +42,7 @@ def without_secrets(filenames: Any) -> Any:
         return [without_secrets(each) for each in filenames]
     if not (isinstance(filenames, str) and is_url(filenames)):
         return filenames
-    from ._remote.redact import redact
+    from ._redact import redact
     from ._remote.urls import Url
 
     try:

@@ -7,11 +7,13 @@ import os
 import threading
 from collections.abc import Callable
 
+from . import _core
+
 __all__ = ["LENGTH_NBYTES", "MAX_HEADER_NBYTES", "read_all", "read_some"]
 
 LENGTH_NBYTES = 8
 """A file begins with the length of its header."""
-MAX_HEADER_NBYTES = 100_000_000
+MAX_HEADER_NBYTES: int = _core._MAX_HEADER_NBYTES
 
 _SEEKING = threading.Lock()
 

@@ -70,6 +70,17 @@ def bounds_of(index: Sequence[slice], shape: Sequence[int]) -> Bounds:
     return tuple(item.indices(size)[:2] for item, size in zip(index, shape, strict=True))
 
 
+def ends_within_byte(shape: Sequence[int], bits: int) -> bool:
+    """Returns whether rows of elements with this many bits end within a byte, so that neither rows
+    nor parts of them have bytes of their own."""
+    return bool(shape) and shape[-1] * bits % 8 != 0
+
+
+def byte_shape(shape: Sequence[int], bits: int) -> tuple[int, ...]:
+    """Returns a shape in elements of this many bits with the last axis in bytes, rounded up."""
+    return (*shape[:-1], -(-shape[-1] * bits // 8)) if shape else (bits // 8,)
+
+
 def sizes_of(region: Bounds) -> tuple[int, ...]:
     """Returns the shape of a region."""
     return tuple(end - begin for begin, end in region)

@@ -57,7 +57,7 @@ def match(
         if not any(map(_matcher(pattern), names)):  # else other rules came first
             raise failure(
                 "tensor_not_found",
-                f"No tensor in the files fits the pattern {pattern!r}{suggestions(pattern, names)}",
+                f"No tensor fits the pattern {pattern!r}{suggestions(pattern, names)}",
                 path=source or None,
                 subject=pattern,
             )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _model_folder
-from ._absent import needed, refuse_absent
+from ._checking.absent import needed, refuse_absent
 from ._core import SafetensorError, safe_open
 from ._errors import failure
 from ._model_folder import BY_RULE, Choice, FolderModel

@@ -31,7 +31,7 @@ def size(nbytes: int) -> str:
     while value >= 999.95 and len(units) > 1:
         value /= 1000
         units.pop(0)
-    return f"{value:.1f} {units[0]}"
+    return f"{value:,.1f} {units[0]}"
 
 
 def rounded(number: int) -> str:
@@ -43,7 +43,8 @@ def rounded(number: int) -> str:
     while value >= 999.5 and len(units) > 1:
         value /= 1000
         units.pop(0)
-    return f"{value:#.3g} {units[0]}".replace(". ", " ")
+    shown = f"{value:,.0f}" if value >= 999.5 else f"{value:#.3g}".removesuffix(".")
+    return f"{shown} {units[0]}"
 
 
 def shape(dims: Sequence[int]) -> str:

@@ -34,6 +34,7 @@ from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
 from ._errors import failure
 from ._paths import refuse_url
+from ._regions import byte_shape
 from ._saving.folder import Folder
 from ._saving.model_files import ModelFiles
 from ._saving.specs import Row, nbytes_of, spec_of
@@ -344,7 +345,7 @@ def _boxes_of(item: WriteItem) -> tuple[boxes.Sizes, boxes.Box]:
     """Returns the whole tensor of an item, and its part."""
     data = _tensor_data(item)
     bits = data.properties.dtype.itemsize * 8
-    whole = boxes.in_bytes(data.size, bits)
+    whole = byte_shape(data.size, bits)
     part = boxes.box(data.chunk.offsets, data.chunk.sizes, bits)
     if not boxes.fits(whole, part):
         raise failure(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from . import _core
-from ._absent import present, refuse_absent, with_absent
+from ._checking.absent import present, refuse_absent, with_absent
 from ._core import TensorMeta, safe_open
 from ._load_arguments import LoadArguments
 from ._model_folder import choice_of

@@ -1,9 +1,11 @@
-// Arithmetic on sizes from untrusted files. Functions return nothing if the result does not fit in
-// 64 bits.
+// Arithmetic on sizes from untrusted files. The functions named checked_ return nothing if the
+// result does not fit in 64 bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <new>
 #include <optional>
 #include <span>
 
@@ -37,6 +39,15 @@ namespace safetensors {
     if (!product) return std::nullopt;
   }
   return checked_multiply(*product, factor);
+}
+
+/// Returns a number of bytes as the size of memory. On systems of 32 bits, a cast would cut it.
+///
+/// Throws: std::bad_alloc if no memory is so large.
+template <typename Size = std::size_t>
+[[nodiscard]] Size memory_size(std::uint64_t nbytes) {
+  if (nbytes > std::numeric_limits<Size>::max()) throw std::bad_alloc();
+  return static_cast<Size>(nbytes);
 }
 
 }  // namespace safetensors

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/rapidjson.hpp"
 #include "base/utf8.hpp"
@@ -103,6 +104,29 @@ std::optional<JsonFault> read_json(std::string_view text, std::size_t max_depth,
 
 }  // namespace detail
 
+/// What handlers share. A function that returns false stops the reader; error() then says why,
+/// unless it is empty.
+class JsonHandler {
+ public:
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
+
+ protected:
+  bool stop(std::string why) {
+    error_ = std::move(why);
+    return false;
+  }
+
+  /// Stops at a string that is not UTF-8: the JSON is, but an escape can spell half of a surrogate
+  /// pair.
+  bool check_text(std::string_view text,
+                  const char* why = "a string holds half of a surrogate pair") {
+    return !find_invalid_utf8(text) || stop(why);
+  }
+
+ private:
+  std::string error_;
+};
+
 /// Reads a document and calls a handler, whose functions return false to stop:
 ///
 ///     bool value(JsonKind, std::string_view text)   a scalar; numbers as they are written
@@ -110,7 +134,7 @@ std::optional<JsonFault> read_json(std::string_view text, std::size_t max_depth,
 ///     bool close(JsonKind)                          its end
 ///     bool key(std::string_view)
 ///
-/// A string can hold half of a surrogate pair, which an escape spells: see check_text().
+/// A string can hold half of a surrogate pair: see JsonHandler::check_text().
 ///
 /// Safe for untrusted input: time and memory are linear in the length, without recursion.
 template <typename Handler>

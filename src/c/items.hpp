@@ -1,4 +1,4 @@
-// The options of functions that write.
+// The arguments of functions that write.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/checked.hpp"
+#include "c/file.hpp"
 #include "c/guard.hpp"
 #include "c/options.hpp"
 #include "safetensors/layout.hpp"
@@ -45,6 +48,25 @@ inline std::optional<Metadata> metadata_of(const safetensors_item* items, std::s
     }
   }
   return metadata;
+}
+
+/// Returns tensors with their bytes.
+/// Throws: Error kInvalidArgument (NULL), kUnsupportedDtype.
+/// Lifetime: views the caller's memory.
+inline std::vector<TensorData> tensors_of(const safetensors_tensor* tensors, std::size_t count) {
+  check_pointer(tensors, count, "tensors");
+  std::vector<TensorData> result;
+  result.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const TensorInfo info = info_of(&tensors[i]);
+    check_pointer(tensors[i].data, tensors[i].nbytes, "data");
+    result.push_back(
+        {info.name,
+         info.shape,
+         {static_cast<const std::byte*>(tensors[i].data), memory_size(tensors[i].nbytes)},
+         info.dtype});
+  }
+  return result;
 }
 
 }  // namespace safetensors::c

@@ -1,14 +1,14 @@
 // Patches.
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
+#include "base/made_once.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
 #include "c/options.hpp"
@@ -20,6 +20,7 @@
 using safetensors::Digest;
 using safetensors::ErrorCode;
 using safetensors::fail;
+using safetensors::MadeOnce;
 using safetensors::PatchChange;
 using safetensors::PatchFile;
 using safetensors::PatchVerify;
@@ -33,28 +34,18 @@ static_assert(SAFETENSORS_PATCH_BLOCKS == static_cast<int>(safetensors::PatchKin
 /// An open patch, and the shapes that it has given out.
 struct safetensors_patch {
  public:
+  using Shape = std::vector<std::uint64_t>;
   explicit safetensors_patch(PatchFile opened) : file(std::move(opened)), shapes_(file.size()) {}
-  safetensors_patch(const safetensors_patch&) = delete;
-  safetensors_patch& operator=(const safetensors_patch&) = delete;
-  ~safetensors_patch() {
-    for (const auto& shape : shapes_) delete shape.load();
-  }
 
   /// Returns a copy of the shape of a tensor that lives as long as the patch.
-  [[nodiscard]] const std::vector<std::uint64_t>& kept(std::size_t index,
-                                                       std::span<const std::uint64_t> shape) const {
-    const std::vector<std::uint64_t>* known = shapes_[index].load();
-    if (known != nullptr) return *known;
-    auto made = std::make_unique<const std::vector<std::uint64_t>>(shape.begin(), shape.end());
-    if (!shapes_[index].compare_exchange_strong(known, made.get())) return *known;
-    return *made.release();
+  [[nodiscard]] const Shape& kept(std::size_t index, std::span<const std::uint64_t> shape) const {
+    return shapes_[index].get([&] { return Shape(shape.begin(), shape.end()); });
   }
 
   const PatchFile file;
 
  private:
-  // No lock, which a fork could copy locked.
-  mutable std::vector<std::atomic<const std::vector<std::uint64_t>*>> shapes_;
+  std::vector<MadeOnce<Shape>> shapes_;
 };
 
 namespace {
@@ -137,7 +128,7 @@ std::int32_t safetensors_patch_apply(const safetensors_patch* patch,
     const safetensors::TensorInfo info = safetensors::c::info_of(tensor);
     check_pointer(bytes, tensor->nbytes, "bytes");
     patch->file.apply(info.name, info.dtype, info.shape,
-                      {static_cast<std::byte*>(bytes), static_cast<std::size_t>(tensor->nbytes)},
+                      {static_cast<std::byte*>(bytes), safetensors::memory_size(tensor->nbytes)},
                       {.digests = verify == PatchVerify::kFull,
                        .interrupt = safetensors::c::Watch(given.watch).interrupt()});
   });

@@ -4,35 +4,34 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
 #include "c/options.hpp"
-#include "c/slice.hpp"
+#include "c/request.hpp"
 #include "safetensors/cast.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/parallel.hpp"
 
 using safetensors::Buffer;
 using safetensors::ByteRuns;
-using safetensors::ByteSource;
 using safetensors::Dtype;
 using safetensors::ErrorCode;
 using safetensors::fail;
 using safetensors::Interrupt;
-using safetensors::LoadTensor;
 using safetensors::ModelRead;
 using safetensors::SafeOpen;
 using safetensors::TensorInfo;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
+using safetensors::c::LoadList;
+using safetensors::c::Selected;
 using safetensors::c::Watch;
 
 namespace {
@@ -150,9 +149,10 @@ struct Piece {
 class Reads {
  public:
   Reads(const safetensors_file& file, std::span<const safetensors_request> requests)
-      : file_(file), is_only_(requests.size() == 1) {
+      : file_(file), is_bulk_(requests.size() > 1) {
+    selected_.reserve(requests.size());
     reads_.reserve(requests.size());
-    for (const safetensors_request& each : requests) add(each, requests.size());
+    for (const safetensors_request& each : requests) add(each);
   }
 
   void run(const Watch& watch) {
@@ -169,46 +169,13 @@ class Reads {
  private:
   [[nodiscard]] std::uint64_t total() const noexcept { return stored_nbytes_ + piece_nbytes_; }
 
-  // Lists of at most `count`, in which what is added keeps its address.
-  const TensorInfo& keep(const TensorInfo& part, std::size_t count) {
-    if (parts_.empty()) parts_.reserve(count);
-    return parts_.emplace_back(part);
-  }
-  std::vector<ByteRuns>& runs_of_next(std::size_t count) {
-    if (runs_.empty()) runs_.reserve(count);
-    return runs_.emplace_back();
-  }
-
-  void add(const safetensors_request& request, std::size_t count) {
-    safetensors::c::check_reserved(request.reserved);
-    check_pointer(request.to, request.room, "to");
-    const bool is_whole = request.index_count == 0;
-    // Of a part that is contiguous, too.
-    const TensorInfo& info = is_whole ? keep(safetensors::c::bytes_of(file_, request.tensor), count)
-                                      : safetensors::c::entry_of(file_, request.tensor);
-    const std::uint32_t number = request.tensor->file;
-    const SafeOpen& from = file_.file(number);
-    if (is_whole) {
-      add(request, from, info, {});
-      return;
-    }
-    auto taken = safetensors::c::take(file_, number, info, request.indices, request.index_count);
-    if (taken.is_contiguous() && !is_only_) {  // then it is read together with others
-      TensorInfo part = info;
-      part.begin += taken.runs.front().first;
-      part.end = part.begin + taken.runs.front().run_nbytes;
-      add(request, from, keep(part, count), {});
-    } else {
-      std::vector<ByteRuns>& runs = is_only_ ? only_ : runs_of_next(count);
-      runs = std::move(taken.runs);
-      add(request, from, info, runs);
-    }
-  }
-
-  /// Adds all of `info`, or `runs` of it.
-  void add(const safetensors_request& request, const SafeOpen& from, const TensorInfo& info,
-           std::span<const ByteRuns> runs) {
-    const std::uint64_t nbytes = runs.empty() ? info.nbytes() : safetensors::nbytes_of(runs);
+  void add(const safetensors_request& request) {
+    const Selected& selected =
+        selected_.emplace_back(safetensors::c::selected_by(file_, request, is_bulk_));
+    const SafeOpen& from = *selected.from;
+    const TensorInfo& info = selected.info;
+    const std::span<const ByteRuns> runs = selected.runs;
+    const std::uint64_t nbytes = selected.nbytes();
     const Dtype dtype = request.dtype == SAFETENSORS_AS_STORED
                             ? info.dtype
                             : safetensors::c::dtype_of(request.dtype);
@@ -221,7 +188,7 @@ class Reads {
     if (nbytes == 0) return;
     if (!is_converted) {
       reads_.push_back(
-          {{&info, request.tensor->file}, {to, static_cast<std::size_t>(request.room)}, runs});
+          {{&info, selected.file}, {to, safetensors::memory_size(request.room)}, runs});
       stored_nbytes_ += nbytes;
       is_request_ = is_request_ || (from.backend() == safetensors::Backend::kSource &&
                                     from.source()->cost().is_request);
@@ -237,24 +204,15 @@ class Reads {
 
   /// Reads what is not converted, with progress.
   void load(const Watch& watch, const Interrupt& interrupt) {
-    std::map<std::size_t, std::uint32_t> numbers;  // of files among the sources
-    std::vector<std::shared_ptr<const ByteSource>> sources;
-    std::vector<LoadTensor> tensors;
+    LoadList list;
     for (const ModelRead& each : reads_) {
-      const SafeOpen& from = file_.file(static_cast<std::uint32_t>(each.tensor.file));
-      const auto [found, is_new] =
-          numbers.emplace(each.tensor.file, static_cast<std::uint32_t>(sources.size()));
-      if (is_new) sources.push_back(from.source());
-      tensors.push_back({.name = each.tensor.info->name,
-                         .source = found->second,
-                         .offset = from.position(*each.tensor.info),
-                         .nbytes = each.to.size(),
-                         .to = reinterpret_cast<std::uintptr_t>(each.to.data()),
-                         .runs = {each.runs.begin(), each.runs.end()}});
+      const auto number = static_cast<std::uint32_t>(each.tensor.file);
+      list.add(file_.file(number), number, *each.tensor.info, each.runs, each.to.size(),
+               reinterpret_cast<std::uintptr_t>(each.to.data()));
     }
-    if (tensors.empty()) return;
-    safetensors::Load load({}, std::move(sources));
-    (void)load.add(tensors);
+    if (list.tensors().empty()) return;
+    safetensors::Load load({}, list.sources());
+    (void)load.add(list.tensors());
     load.finish();
     safetensors::Load::Progress progress;
     if (watch.has_progress()) {
@@ -280,12 +238,10 @@ class Reads {
   }
 
   const safetensors_file& file_;
-  bool is_only_;  // a bulk read asks how many threads are best, which takes longer than a row
-  std::vector<TensorInfo> parts_;            // contiguous
-  std::vector<ByteRuns> only_;               // of an only request
-  std::vector<std::vector<ByteRuns>> runs_;  // of several
-  std::vector<ModelRead> reads_;             // what is not converted
-  std::vector<Piece> pieces_;                // what is
+  bool is_bulk_;  // a bulk read asks how many threads are best, which takes longer than a row
+  std::vector<Selected> selected_;  // by all requests; their addresses stay
+  std::vector<ModelRead> reads_;    // what is not converted
+  std::vector<Piece> pieces_;       // what is
   std::uint64_t stored_nbytes_ = 0;
   std::uint64_t piece_nbytes_ = 0;
   bool is_request_ = false;
@@ -312,8 +268,8 @@ std::int32_t safetensors_convert(std::int32_t from_dtype, const void* from, std:
     check_pointer(to, room, "to");
     safetensors::cast_elements(
         safetensors::c::dtype_of(from_dtype),
-        {static_cast<const std::byte*>(from), static_cast<std::size_t>(nbytes)},
+        {static_cast<const std::byte*>(from), safetensors::memory_size(nbytes)},
         safetensors::c::dtype_of(to_dtype),
-        {static_cast<std::byte*>(to), static_cast<std::size_t>(room)});
+        {static_cast<std::byte*>(to), safetensors::memory_size(room)});
   });
 }

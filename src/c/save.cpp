@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
@@ -19,7 +20,6 @@ using safetensors::ErrorCode;
 using safetensors::fail;
 using safetensors::Metadata;
 using safetensors::TensorData;
-using safetensors::TensorInfo;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
 
@@ -32,27 +32,16 @@ class Content {
  public:
   Content(const safetensors_tensor* tensors, std::size_t count,
           const safetensors_save_options& options)
-      : metadata_(safetensors::c::metadata_of(options.metadata, options.metadata_count)) {
-    check_pointer(tensors, count, "tensors");
-    tensors_.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      const TensorInfo info = safetensors::c::info_of(&tensors[i]);
-      check_pointer(tensors[i].data, tensors[i].nbytes, "data");
-      tensors_.push_back({info.name,
-                          info.shape,
-                          {static_cast<const std::byte*>(tensors[i].data),
-                           static_cast<std::size_t>(tensors[i].nbytes)},
-                          info.dtype});
-    }
-  }
+      : metadata_(safetensors::c::metadata_of(options.metadata, options.metadata_count)),
+        tensors_(safetensors::c::tensors_of(tensors, count)) {}
   [[nodiscard]] std::span<const TensorData> tensors() const noexcept { return tensors_; }
   [[nodiscard]] const Metadata* metadata() const noexcept {
     return metadata_ ? &*metadata_ : nullptr;
   }
 
  private:
-  std::vector<TensorData> tensors_;
   std::optional<Metadata> metadata_;
+  std::vector<TensorData> tensors_;
 };
 
 }  // namespace

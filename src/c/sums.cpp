@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
@@ -182,7 +183,7 @@ std::int32_t safetensors_digest(const safetensors_tensor* tensor,
     check_pointer(tensor->data, tensor->nbytes, "data");
     check_pointer(text, 1, "text");
     const std::span bytes(static_cast<const std::byte*>(tensor->data),
-                          static_cast<std::size_t>(tensor->nbytes));
+                          safetensors::memory_size(tensor->nbytes));
     put_digest(safetensors::tensor_digest(safetensors::DigestAlgorithm::kXxh3_128, info.dtype,
                                           info.shape, bytes),
                text);

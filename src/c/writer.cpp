@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "c/file.hpp"
@@ -121,7 +122,7 @@ safetensors_writer* create(const safetensors_tensor* tensors, std::size_t count,
 
 std::span<const std::byte> given(const void* bytes, std::uint64_t nbytes) {
   check_pointer(bytes, nbytes, "bytes");
-  return {static_cast<const std::byte*>(bytes), static_cast<std::size_t>(nbytes)};
+  return {static_cast<const std::byte*>(bytes), safetensors::memory_size(nbytes)};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,9 +13,11 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "check/remove_sums.hpp"
 #include "io/file_sink.hpp"
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/model_files.hpp"
 
@@ -23,8 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kModelSuffix = ".safetensors";
-constexpr std::string_view kIndexSuffix = ".json";
+constexpr std::string_view kJsonSuffix = ".json";
 
 /// Returns a path without `suffix`; an empty path if it does not end so, or nothing is left.
 fs::path without_suffix(const fs::path& path, std::string_view suffix) {
@@ -45,8 +47,10 @@ bool is_numbered(ModelFileName::Kind kind) {
          kind == ModelFileName::Kind::kPart;
 }
 
-void remove_file_of_sums(const fs::path& path) {
-  const int os_error = io::remove_file(path);
+using Remove = std::function<int(const fs::path&)>;
+
+void remove_file_of_sums(const fs::path& path, const Remove& remove) {
+  const int os_error = remove(path);
   if (os_error == 0 || os_error == ENOENT || os_error == ENOTDIR) return;
   std::error_code error;
   const fs::file_status found = fs::symlink_status(path, error);
@@ -104,7 +108,7 @@ fs::path sums_path(const fs::path& file) {
   if (parsed.kind == ModelFileName::Kind::kIndex) {
     return file.parent_path() / path_of_name(sums_name(parsed.name, parsed.variant));
   }
-  for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {
+  for (const std::string_view suffix : {kJsonSuffix, detail::kModelFileSuffix}) {
     const fs::path stem = without_suffix(file, suffix);
     if (!stem.empty()) return sums_of_stem(stem);
   }
@@ -155,13 +159,17 @@ void io::remove_late_sums(const fs::path& file) noexcept {
 }
 
 void remove_sums(const fs::path& file) {
-  if (without_suffix(file, kModelSuffix).empty()) return;
+  remove_sums(file, [](const fs::path& path) { return io::remove_file(path); });
+}
+
+void remove_sums(const fs::path& file, const Remove& remove) {
+  if (without_suffix(file, detail::kModelFileSuffix).empty()) return;
   const std::vector<fs::path> paths = sums_of(file);
-  for (const fs::path& path : paths) remove_file_of_sums(path);
+  for (const fs::path& path : paths) remove_file_of_sums(path, remove);
   // A folder without an index has sums of all its files, under a name that a model may have, too.
   const fs::path of_folder = file.parent_path() / kFolderSums;
   if (std::ranges::find(paths, of_folder) == paths.end() && is_about(of_folder, file)) {
-    remove_file_of_sums(of_folder);
+    remove_file_of_sums(of_folder, remove);
   }
 }
 

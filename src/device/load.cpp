@@ -37,6 +37,7 @@ Load::~Load() {
 }
 
 Load::Index Load::add(std::span<const LoadTensor> tensors, void* stream, bool is_first) {
+  state_->check_own();
   const std::span<const io::PlannedSource> sources = state_->sources().planned();
   device::check_tensors(tensors, sources);
   auto batch = device::plan_batch(tensors, sources);
@@ -46,11 +47,18 @@ Load::Index Load::add(std::span<const LoadTensor> tensors, void* stream, bool is
   return state_->queue().add(std::move(batch), tensors, is_first);
 }
 
-void Load::finish() { state_->queue().finish(); }
+void Load::finish() {
+  state_->check_own();
+  state_->queue().finish();
+}
 
-void Load::start() { (void)state_->readers().try_start(); }
+void Load::start() {
+  state_->check_own();
+  (void)state_->readers().try_start();
+}
 
 void Load::wait(const Interrupt& interrupt, const Progress& progress) {
+  state_->check_own();
   device::ChunkQueue& queue = state_->queue();
   device::ReaderPool& readers = state_->readers();
   const Interrupt poll = [&] {
@@ -78,12 +86,14 @@ void Load::wait(const Interrupt& interrupt, const Progress& progress) {
 }
 
 bool Load::wait_for(Index tensor, const Interrupt& interrupt) {
+  state_->check_own();
   state_->queue().check_added(tensor);
   const auto help = help_of(state_->readers());
   return state_->queue().wait_for(tensor, poll_of(*state_, interrupt), help);
 }
 
 std::optional<Load::Index> Load::next_ready(const Interrupt& interrupt) {
+  state_->check_own();
   const auto help = help_of(state_->readers());
   return state_->queue().next_ready(poll_of(*state_, interrupt), help);
 }
@@ -104,6 +114,7 @@ void wait_all(std::span<Load* const> loads, const Interrupt& interrupt,
               const Load::Progress& progress) {
   if (loads.size() > 1) {
     for (Load* const load : loads) {
+      load->state_->check_own();
       load->state_->readers().share(static_cast<unsigned>(loads.size()));
       load->start();
     }

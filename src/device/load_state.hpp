@@ -35,7 +35,7 @@ class LoadState {
   /// Returns whether this process made the load. A forked child has a copy without its threads, and
   /// with mutexes that may be locked.
   [[nodiscard]] bool is_own() const noexcept;
-  /// Call after user code, which may have forked.
+  /// Call before locks are taken, and after user code, which may have forked.
   ///
   /// Throws: Error kInvalidArgument if is_own() is false.
   void check_own() const;

@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "base/json_document.hpp"
 #include "base/rapidjson.hpp"
 #include "base/text.hpp"
-#include "base/utf8.hpp"
 #include "format/open_keys.hpp"
 
 namespace safetensors {
@@ -24,14 +24,11 @@ constexpr unsigned kMaxDepth = 127;
 ///                                  kEntry --"shape"--> kShapeStart --[--> kShape
 ///                                  kEntry --"data_offsets"--> kOffsetsStart --[--> kOffsets
 ///                                  kEntry --any other key--> kSkip, until its value ends
-///
-/// A method that returns false stops the reader; error() then says why.
-class HeaderHandler {
+class HeaderHandler : public JsonHandler {
  public:
   HeaderHandler(HeaderBuilder& builder, bool has_escapes)
       : builder_(builder), has_escapes_(has_escapes) {}
 
-  [[nodiscard]] const std::string& error() const noexcept { return error_; }
   /// Returns the tensor that error() is about; empty if there is none.
   [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
@@ -198,9 +195,8 @@ class HeaderHandler {
   enum Field : unsigned { kDtypeField = 1, kShapeField = 2, kOffsetsField = 4 };
 
   bool stop(std::string text, ErrorCode code = ErrorCode::kInvalidHeaderJson) {
-    error_ = std::move(text);
     code_ = code;
-    return false;
+    return JsonHandler::stop(std::move(text));
   }
   bool stop_tensor(const std::string& text, ErrorCode code = ErrorCode::kInvalidHeaderJson) {
     subject_ = builder_.tensor_name();
@@ -212,11 +208,7 @@ class HeaderHandler {
            stop("nested deeper than " + std::to_string(kMaxDepth) + " levels");
   }
 
-  // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
-  bool check_text(std::string_view text) {
-    return !has_escapes_ || !find_invalid_utf8(text) ||
-           stop("a string holds half of a surrogate pair");
-  }
+  bool check_text(std::string_view text) { return !has_escapes_ || JsonHandler::check_text(text); }
 
   bool read_top_key(std::string_view key) {
     if (key == kMetadataKey) {
@@ -327,7 +319,6 @@ class HeaderHandler {
   bool saw_metadata_ = false;
   bool has_unknown_fields_ = false;
   format::OpenKeys keys_;
-  std::string error_;
   std::string subject_;
   ErrorCode code_ = ErrorCode::kInvalidHeaderJson;
 };

@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "format/model_names.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -191,7 +192,7 @@ const Variants::value_type& choose_variant(const Models::value_type& model,
   for (const auto& [variant, set] : variants) {
     names.push_back(variant.empty() ? "the plain files" : double_quoted(variant));
   }
-  const std::string file = clipped(model.first) + std::string(kModelFileSuffix);
+  const std::string file = clipped(model.first) + std::string(detail::kModelFileSuffix);
   if (!wanted.empty()) {
     fail(ErrorCode::kNoModel,
          "no variant " + double_quoted(wanted) + " of " + file + "; there are: " + listed(names),
@@ -350,8 +351,8 @@ ModelFiles choose_model_files(std::vector<std::string> names, const ModelChoice&
   std::vector<std::string> used = model.files;
   std::ranges::sort(used);
   for (std::string& name : names) {
-    if (!name.starts_with('.') && name.ends_with(kModelFileSuffix) &&
-        name.size() > kModelFileSuffix.size() && !std::ranges::binary_search(used, name)) {
+    if (!name.starts_with('.') && name.ends_with(detail::kModelFileSuffix) &&
+        name.size() > detail::kModelFileSuffix.size() && !std::ranges::binary_search(used, name)) {
       model.others.push_back(std::move(name));
     }
   }
@@ -362,7 +363,7 @@ std::vector<std::string> model_probes(const ModelChoice& choice) {
   std::vector<std::string> stems(kUsualNames.begin(), kUsualNames.end());
   if (!choice.name.empty()) stems = {choice.name};
   const std::string variant = choice.variant.empty() ? std::string() : "." + choice.variant;
-  const std::string suffix(kModelFileSuffix);
+  const std::string suffix(detail::kModelFileSuffix);
   const std::string index = suffix + ".index" + variant + ".json";
   const std::string single = variant + suffix;
   std::vector<std::string> probes;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/parse_integer.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/model_files.hpp"
 
 namespace safetensors {
@@ -12,21 +14,14 @@ constexpr std::string_view kIndexWord = "index";
 constexpr std::string_view kRankStart = "shard-";
 constexpr std::string_view kPartsName = "weights";
 
-bool is_name_digit(char c) { return c >= '0' && c <= '9'; }
-
 std::optional<std::size_t> parse_digits(std::string_view text) {
-  if (text.empty() || text.size() > kMaxNumberDigits || !std::ranges::all_of(text, is_name_digit)) {
-    return std::nullopt;
-  }
-  std::size_t number = 0;
-  for (const char c : text) number = number * 10 + static_cast<std::size_t>(c - '0');
-  return number;
+  return text.size() > kMaxNumberDigits ? std::nullopt : parse_integer<std::size_t>(text);
 }
 
 bool is_variant(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
     const char lower = static_cast<char>(c | 0x20);
-    return is_name_digit(c) || (lower >= 'a' && lower <= 'z') || c == '_';
+    return (c >= '0' && c <= '9') || (lower >= 'a' && lower <= 'z') || c == '_';
   });
 }
 
@@ -41,12 +36,12 @@ ModelFileName parse_index_name(std::string_view stem) {
   const auto last = parse_dotted(stem);
   if (!last) return {};
   if (last->variant == kIndexWord) {
-    if (const auto name = without_end(last->name, kModelFileSuffix))
+    if (const auto name = without_end(last->name, detail::kModelFileSuffix))
       return {ModelFileName::Kind::kIndex, *name};
   }
   const auto first = parse_dotted(last->name);
   if (!first) return {};
-  const auto name = without_end(first->name, kModelFileSuffix);
+  const auto name = without_end(first->name, detail::kModelFileSuffix);
   if (!name) return {};
   if (first->variant == kIndexWord) return {ModelFileName::Kind::kIndex, *name, last->variant};
   if (last->variant == kIndexWord) return {ModelFileName::Kind::kIndex, *name, first->variant};
@@ -91,13 +86,14 @@ std::string five_digits(std::size_t number) {
 }
 
 std::string numbered_end(std::size_t number, std::size_t total) {
-  return "-" + five_digits(number) + "-of-" + five_digits(total) + std::string(kModelFileSuffix);
+  return "-" + five_digits(number) + "-of-" + five_digits(total) +
+         std::string(detail::kModelFileSuffix);
 }
 
 ModelFileName parse_model_file_name(std::string_view file) {
   using Kind = ModelFileName::Kind;
   if (const auto stem = without_end(file, kJsonSuffix)) return parse_index_name(*stem);
-  const auto stem = without_end(file, kModelFileSuffix);
+  const auto stem = without_end(file, detail::kModelFileSuffix);
   if (!stem) return {};
   const auto dotted = parse_dotted(*stem);
   if (dotted && dotted->name == kPartsName) {

@@ -9,9 +9,6 @@
 
 namespace safetensors {
 
-/// What the name of each file with tensors ends with.
-inline constexpr std::string_view kModelFileSuffix = ".safetensors";
-
 /// The longest number in a name, in digits: it fits in 32 bits.
 inline constexpr std::size_t kMaxNumberDigits = 9;
 

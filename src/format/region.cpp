@@ -8,6 +8,7 @@
 #include "base/checked.hpp"
 #include "base/text.hpp"
 #include "format/dtype_text.hpp"
+#include "format/tensor_error.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -356,8 +357,7 @@ RegionPart select_part(const TensorInfo& info, std::span<const IndexEntry> entri
     part.runs = byte_runs(part.region, info.shape, info.dtype);
     return part;
   } catch (const Error& error) {
-    fail(error.code(), std::string(error.what()) + ": tensor `" + clipped(info.name) + "`",
-         {.subject = std::string(info.name)});
+    fail_tensor(error, info.name);
   }
 }
 

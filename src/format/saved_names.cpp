@@ -10,12 +10,11 @@
 #include "safetensors/error.hpp"
 #include "safetensors/model_files.hpp"
 #include "safetensors/shard_plan.hpp"
+#include "safetensors/sums.hpp"
 
 namespace safetensors::detail {
 namespace {
 
-constexpr std::string_view kIndexEnd = ".index.json";
-constexpr std::string_view kSumsEnd = ".sums.json";
 constexpr std::array<std::string_view, 6> kCompanionEnds = {".json", ".jinja",    ".model",
                                                             ".txt",  ".tiktoken", ".py"};
 constexpr std::array<std::string_view, 4> kLicences = {"LICENSE", "LICENCE", "NOTICE",
@@ -73,7 +72,7 @@ bool is_file_of(std::string_view name, std::string_view file) {
 }
 
 std::string_view model_of(std::string_view file) {
-  drop_end(file, kIndexEnd);
+  drop_end(file, kIndexSuffix);
   drop_end(file, kModelFileSuffix);
   const std::optional<NumberedName> numbered = parse_numbered(file);
   if (!numbered || numbered->number > kMaxShards || numbered->total > kMaxShards) return file;
@@ -87,7 +86,7 @@ bool is_companion(std::string_view file) {
   const auto ends = [&](std::string_view end) { return file.ends_with(end); };
   const auto starts = [&](std::string_view start) { return file.starts_with(start); };
   if (!is_plain_name(file) || std::ranges::find(kOfQuantised, file) != kOfQuantised.end() ||
-      ends(kIndexEnd) || ends(kSumsEnd)) {
+      ends(kIndexSuffix) || ends(kSumsSuffix)) {
     return false;
   }
   return std::ranges::any_of(kCompanionEnds, ends) || std::ranges::any_of(kLicences, starts);

@@ -1,11 +1,11 @@
 #include "safetensors/shard_index.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <utility>
 
 #include "base/json_document.hpp"
+#include "base/parse_integer.hpp"
 #include "base/plain_json.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
@@ -31,9 +31,7 @@ std::string_view without_dots(std::string_view path) {
 ///
 ///     {"metadata": {"total_size": N, ...}, "weight_map": {"tensor": "file", ...}, ...}
 ///     depth 1       depth 2                               depth 2
-///
-/// A method that returns false stops the reader; error() then says why.
-class ShardIndexHandler {
+class ShardIndexHandler : public JsonHandler {
  public:
   explicit ShardIndexHandler(std::size_t json_nbytes) {
     // The maximum: reserved memory that is not touched costs nothing, and growing would copy.
@@ -41,7 +39,6 @@ class ShardIndexHandler {
     index_.entries_.reserve(json_nbytes / kShortestEntry + 1);
   }
 
-  [[nodiscard]] const std::string& error() const noexcept { return error_; }
   /// The tensor that error() is about; empty if there is none.
   [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
 
@@ -83,11 +80,8 @@ class ShardIndexHandler {
  private:
   enum class Section : std::uint8_t { kOther, kMap, kMetadata };
   using Files = std::map<std::string, std::uint32_t, std::less<>>;
-
-  bool stop(std::string text) {
-    error_ = std::move(text);
-    return false;
-  }
+  static constexpr const char* kHalfPair =
+      "the index is not JSON: a string holds half of a surrogate pair";
 
   [[nodiscard]] bool is_in_map() const noexcept { return depth_ == 2 && section_ == Section::kMap; }
 
@@ -100,14 +94,8 @@ class ShardIndexHandler {
     return true;
   }
 
-  // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
-  bool check_text(std::string_view text) {
-    return !find_invalid_utf8(text) ||
-           stop("the index is not JSON: a string holds half of a surrogate pair");
-  }
-
   bool add_name(std::string_view name) {
-    if (!check_text(name)) return false;
+    if (!check_text(name, kHalfPair)) return false;
     index_.entries_.push_back({static_cast<std::uint32_t>(index_.text_.size()),
                                static_cast<std::uint32_t>(name.size()), 0});
     index_.text_.insert(index_.text_.end(), name.begin(), name.end());
@@ -117,7 +105,7 @@ class ShardIndexHandler {
   bool find_file(std::string_view path) {
     last_file_ = files_.find(path);
     if (last_file_ != files_.end()) return true;
-    if (!check_text(path)) return false;
+    if (!check_text(path, kHalfPair)) return false;
     if (files_.size() == kMaxIndexFiles) {
       return stop("the index names more than " + grouped(kMaxIndexFiles) + " files");
     }
@@ -135,9 +123,7 @@ class ShardIndexHandler {
   }
 
   void read_total(std::string_view text) {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) index_.total_size_ = value;
+    if (const auto total = parse_integer<std::uint64_t>(text)) index_.total_size_ = total;
   }
 
   bool wrong_value(const std::string& what) {
@@ -207,7 +193,6 @@ class ShardIndexHandler {
   unsigned depth_ = 0;
   bool has_map_ = false;
   bool is_total_ = false;
-  std::string error_;
   std::string subject_;
 };
 

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "format/model_names.hpp"
 #include "format/tensor_nbytes.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -50,11 +51,11 @@ ShardPlan plan_shards(std::span<const TensorSpec> tensors, std::uint64_t max_sha
 
 std::string shard_file_name(std::string_view name, std::size_t number, std::size_t count) {
   return std::string(name) +
-         (count == 1 ? std::string(kModelFileSuffix) : numbered_end(number, count));
+         (count == 1 ? std::string(detail::kModelFileSuffix) : numbered_end(number, count));
 }
 
 std::string index_file_name(std::string_view name) {
-  return std::string(name) + std::string(kModelFileSuffix) + ".index.json";
+  return shard_file_name(name, 1, 1) + std::string(detail::kIndexSuffix);
 }
 
 std::string index_text(std::string_view name, std::span<const std::vector<std::string_view>> shards,

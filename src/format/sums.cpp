@@ -8,33 +8,17 @@
 #include "base/base64.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
+#include "format/whole_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
 namespace {
-
-/// Returns the beginning of a text, of at most `most` bytes and at least one character.
-std::string_view first_characters(std::string_view text, std::size_t most) {
-  if (text.size() <= most) return text;
-  std::size_t end = most;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end == 0 ? text.size() : end);
-}
-
-// So much of the text of the whole is made at a time when it is hashed: with a name of 100 MB, it
-// is six times as long as the sums.
-constexpr std::size_t kWholeStep = std::size_t{1} << 16;
 
 template <std::size_t Size>
 std::array<std::byte, Size> array_of(const Digest& digest) {
   std::array<std::byte, Size> bytes{};
   std::ranges::copy(digest.bytes(), bytes.begin());
   return bytes;
-}
-
-std::string hex_of(const Digest& digest) {
-  const std::string text = digest.text();
-  return text.substr(text.find(':') + 1);
 }
 
 /// Appends the texts of digests, in the order of their algorithms' names.
@@ -136,40 +120,25 @@ bool Sums::has_whole(DigestAlgorithm algorithm) const noexcept {
 
 template <typename Take>
 void Sums::make_whole(DigestAlgorithm algorithm, const Take& take) const {
-  std::string text;
-  const auto take_if_long = [&] {
-    if (text.size() < kWholeStep) return;
-    take(text);
-    text.clear();
-  };
-  for (std::size_t i = 0; i < size(); ++i) {
-    const TensorSums each = tensor(i);
-    text += '"';
-    for (std::string_view rest = each.name; !rest.empty();) {
-      const std::string_view piece = first_characters(rest, kWholeStep);
-      append_ascii_escaped(text, piece);
-      rest.remove_prefix(piece.size());
-      take_if_long();
-    }
-    text += "\" ";
-    const auto& digest = algorithm == DigestAlgorithm::kSha256 ? each.sha256 : each.xxh3_128;
-    if (digest) text += hex_of(*digest);
-    text += '\n';
-    take_if_long();
+  WholeText text(take);
+  const bool is_sha256 = algorithm == DigestAlgorithm::kSha256;
+  for (const Entry& each : entries_) {  // has_whole(): they all have a digest
+    text.add(name_of(each), is_sha256 ? Digest{algorithm, sha256_[each.sha256]}
+                                      : Digest{algorithm, xxh3_[each.xxh3]});
   }
-  take(text);
+  text.finish();
 }
 
 std::string Sums::whole_text(DigestAlgorithm algorithm) const {
   std::string whole;
-  make_whole(algorithm, [&](const std::string& text) { whole += text; });
+  make_whole(algorithm, [&](std::string_view text) { whole += text; });
   return whole;
 }
 
 Digest Sums::whole_xxh3() const {
   Xxh3Hasher hasher;
   make_whole(DigestAlgorithm::kXxh3_128,
-             [&](const std::string& text) { hasher.update(std::as_bytes(std::span(text))); });
+             [&](std::string_view text) { hasher.update(std::as_bytes(std::span(text))); });
   return hasher.digest();
 }
 

@@ -1,6 +1,5 @@
 // Parses the text of sums.
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <string>
@@ -8,8 +7,8 @@
 
 #include "base/base64.hpp"
 #include "base/json_document.hpp"
+#include "base/parse_integer.hpp"
 #include "base/text.hpp"
-#include "base/utf8.hpp"
 #include "format/below_folder.hpp"
 #include "format/open_keys.hpp"
 #include "safetensors/error.hpp"
@@ -31,13 +30,10 @@ std::string in_json_quotes(std::string_view text) { return '"' + clipped(text) +
 ///     {"whole": [DIGEST, ...], "files": {PATH: {"size": N, ...}}, "tensors": {NAME: {...}}, ...}
 ///     depth 1   depth 2                 depth 2 depth 3                    depth 2 depth 3
 ///
-/// and a tensor's "digest" is a list at depth 4. Values of unknown keys are skipped. A method that
-/// returns false stops the reader; error() then says why.
-class SumsHandler {
+/// and a tensor's "digest" is a list at depth 4. Values of unknown keys are skipped.
+class SumsHandler : public JsonHandler {
  public:
   using Kind = JsonKind;
-
-  [[nodiscard]] const std::string& error() const noexcept { return error_; }
 
   /// Takes a value, or the beginning of a list or an object.
   bool value(Kind kind, std::string_view text) {
@@ -134,15 +130,6 @@ class SumsHandler {
     return Field::kOther;
   }
 
-  bool stop(std::string text) {
-    error_ = std::move(text);
-    return false;
-  }
-  // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
-  bool check_text(std::string_view text) {
-    return !find_invalid_utf8(text) || stop("a string holds half of a surrogate pair");
-  }
-
   /// How errors name the file or tensor.
   [[nodiscard]] std::string where() const {
     return (section_ == Section::kFiles ? "file " : "tensor ") + in_json_quotes(now_.name);
@@ -228,12 +215,8 @@ class SumsHandler {
   }
 
   bool read_size(Kind kind, std::string_view text) {
-    std::uint64_t size = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    const bool is_whole = error == std::errc() && end == text.data() + text.size();
-    if (kind != Kind::kNumber || !is_whole || size >> 63 != 0) {
-      return stop(where() + " has no size");
-    }
+    const auto size = parse_integer<std::uint64_t>(text);
+    if (kind != Kind::kNumber || !size || *size >> 63 != 0) return stop(where() + " has no size");
     now_.size = size;
     return true;
   }
@@ -356,7 +339,6 @@ class SumsHandler {
     std::optional<Digest> sha256 = {};
     std::vector<Digest> digests = {};
   } now_;  // the file or tensor that is being read
-  std::string error_;
 };
 
 Sums Sums::parse(std::string_view json) {

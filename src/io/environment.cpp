@@ -1,10 +1,10 @@
 #include "io/environment.hpp"
 
-#include <charconv>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "base/parse_integer.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors::io {
@@ -27,11 +27,8 @@ std::string_view value_of(const char* variable) noexcept {
 std::optional<std::uint64_t> env_uint(const char* variable, std::uint64_t max) {
   const std::string_view value = value_of(variable);
   if (value.empty()) return std::nullopt;
-  std::uint64_t number = 0;
-  const char* const begin = value.data();
-  const char* const end = begin + value.size();
-  const auto [stop, error] = std::from_chars(begin, end, number);
-  if (error != std::errc() || stop != end || number > max) {
+  const auto number = parse_integer<std::uint64_t>(value);
+  if (!number || *number > max) {
     refuse(variable, value, "a number of at most " + std::to_string(max));
   }
   return number;

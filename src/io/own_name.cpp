@@ -70,7 +70,7 @@ bool is_name(const Text& text) {
 
 }  // namespace
 
-OwnName::OwnName(Text text) : text_(std::move(text)) {
+OwnName::OwnName(TextView text) : text_(text) {
   if (is_name(text_)) return;
   fail(ErrorCode::kInvalidArgument, "this is not the name of a file in a folder", {.path = text_});
 }

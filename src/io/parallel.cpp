@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -34,11 +35,13 @@ class Threads {
   }
   template <typename Work>
   void start(std::size_t count, const Work& work) {
-    threads_.reserve(count);
     try {
+      threads_.reserve(count);
       while (threads_.size() < count) threads_.emplace_back(work);
     } catch (const std::system_error&) {
       return;  // the system has no more threads: continue with fewer
+    } catch (const std::bad_alloc&) {
+      return;  // likewise: the tasks that run already would be a half of the work
     }
   }
 

@@ -10,13 +10,12 @@
 #include "open/model_folder.hpp"
 #include "safetensors/detail/model_folder.hpp"
 #include "safetensors/error.hpp"
+#include "safetensors/shard_plan.hpp"
 
 namespace safetensors {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kDefaultIndex = "model.safetensors.index.json";
 
 /// Returns the subfolders with models, as text; nothing if one of them cannot be read.
 std::string readable_models_below(const fs::path& folder) {
@@ -63,7 +62,7 @@ FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
       error = thrown;
     }
     // A complete model, whatever else is being saved.
-    const bool is_default = model && model->index == kDefaultIndex;
+    const bool is_default = model && model->index == index_file_name("model");
     if (!is_default && !check_saves(folder, names.all, choice, model ? &*model : nullptr)) continue;
     if (error) throw about_folder(*error, folder);
     if (model->form != ModelForm::kIndex) content.reset();

@@ -9,14 +9,13 @@
 #include "safetensors/detail/folder.hpp"
 #include "safetensors/detail/model_folder.hpp"
 #include "safetensors/error.hpp"
+#include "safetensors/shard_plan.hpp"
 
 namespace safetensors {
 namespace {
 
 namespace fs = std::filesystem;
 using detail::OwnName;
-
-constexpr std::string_view kModelIndexSuffix = ".safetensors.index.json";
 
 bool is_hidden(std::string_view name) { return name.starts_with('.'); }
 
@@ -26,9 +25,10 @@ OwnName::Text stem_of(const std::string& name) {
 
 /// Returns whether there is an index of the model that a save of this stem replaces.
 bool has_index(const OwnName::Text& stem, const std::vector<std::string>& names) {
+  const std::string suffix = index_file_name("");
   return std::ranges::any_of(names, [&](const std::string& name) {
-    if (!name.ends_with(kModelIndexSuffix)) return false;
-    const std::string model = name.substr(0, name.size() - kModelIndexSuffix.size());
+    if (!name.ends_with(suffix)) return false;
+    const std::string model = name.substr(0, name.size() - suffix.size());
     return path_of_name(model).native() == stem ||
            (OwnName::is_shortened(stem) && stem_of(model) == stem);
   });

@@ -1,10 +1,9 @@
 #include "safetensors/tensor_view.hpp"
 
 #include <filesystem>
-#include <string>
 #include <vector>
 
-#include "base/text.hpp"
+#include "format/tensor_error.hpp"
 #include "open/strided_read.hpp"
 #include "safetensors/to_float.hpp"
 
@@ -41,9 +40,8 @@ void to_float(const TensorView& tensor, std::span<float> to) {
   try {
     to_float(tensor.dtype, tensor.bytes(), to);
   } catch (const Error& error) {
-    fail(error.code(), std::string(error.what()) + ": tensor `" + clipped(tensor.name) + "`",
-         {.path = tensor.file_ == nullptr ? std::filesystem::path() : *tensor.file_,
-          .subject = std::string(tensor.name)});
+    fail_tensor(error, tensor.name,
+                tensor.file_ == nullptr ? std::filesystem::path() : *tensor.file_);
   }
 }
 

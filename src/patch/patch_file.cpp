@@ -6,7 +6,6 @@
 
 #include "base/json_document.hpp"
 #include "base/text.hpp"
-#include "base/utf8.hpp"
 #include "patch/patch_error.hpp"
 #include "safetensors/error.hpp"
 
@@ -21,17 +20,16 @@ constexpr std::size_t kMaxLabelSize = 256;
 constexpr std::string_view kRecordPrefix = "r/";
 constexpr std::string_view kValuePrefix = "v/";
 
-/// Handles the events of read_json_document() for an object of strings. A method that returns false
-/// stops the reader; limit() then says which limit is exceeded, if it is one.
-class TextsHandler {
+/// Handles the events of read_json_document() for an object of strings. error() is empty if it is
+/// another value.
+class TextsHandler : public JsonHandler {
  public:
   explicit TextsHandler(std::size_t json_nbytes) : json_nbytes_(json_nbytes) {}
 
-  [[nodiscard]] const std::string& limit() const noexcept { return limit_; }
   [[nodiscard]] Metadata take() && { return std::move(texts_); }
 
   bool value(JsonKind kind, std::string_view text) {
-    if (depth_ == 0 || kind != JsonKind::kString || !check_text(text)) return false;
+    if (depth_ == 0 || kind != JsonKind::kString || !check_text(text, kHalfPair)) return false;
     *value_ = text;
     return true;
   }
@@ -40,28 +38,20 @@ class TextsHandler {
     constexpr std::size_t kNode = 128;
     constexpr std::size_t kSpare = std::size_t{40} << 20;
     if (texts_.size() * kNode > 6 * json_nbytes_ + kSpare) {
-      return stop("of " + counted(json_nbytes_, "byte") + " has too many values");
+      return stop("the JSON of " + counted(json_nbytes_, "byte") + " has too many values");
     }
-    if (!check_text(key)) return false;
+    if (!check_text(key, kHalfPair)) return false;
     const auto [at, is_new] = texts_.emplace(key, "");
     value_ = &at->second;
-    return is_new || stop("has the key '" + clipped(key) + "' twice in one object");
+    return is_new || stop("the JSON has the key '" + clipped(key) + "' twice in one object");
   }
   bool open(JsonKind kind) { return kind == JsonKind::kObject && ++depth_ == 1; }
   static bool close(JsonKind) { return true; }
 
  private:
-  bool stop(std::string what) {
-    limit_ = "the JSON " + std::move(what);
-    return false;
-  }
-  // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
-  bool check_text(std::string_view text) {
-    return !find_invalid_utf8(text) || stop("has half of a surrogate pair");
-  }
+  static constexpr const char* kHalfPair = "the JSON has half of a surrogate pair";
 
   std::size_t json_nbytes_;
-  std::string limit_;
   Metadata texts_;
   std::string* value_ = nullptr;
   int depth_ = 0;
@@ -107,8 +97,8 @@ class PatchMetadata {
     if (!text) return std::nullopt;
     TextsHandler handler(text->size());
     if (!read_json_document(*text, {}, handler)) return std::move(handler).take();
-    if (handler.limit().empty()) refuse("`metadata` is not a JSON object of strings");
-    patch::fail_file(ErrorCode::kInvalidPatch, file_.path(), "`metadata`: " + handler.limit(),
+    if (handler.error().empty()) refuse("`metadata` is not a JSON object of strings");
+    patch::fail_file(ErrorCode::kInvalidPatch, file_.path(), "`metadata`: " + handler.error(),
                      "metadata");
   }
 

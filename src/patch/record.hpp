@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,15 +68,23 @@ struct PatchRecord::State {
   void add_steps(const Block& block, Scratch& scratch) const;
 
   /// Runs `task(block, scratch)` for all blocks that change, by several threads if they are many.
+  /// Takes the memory that it needs before the first task: what writes to a tensor does not stop
+  /// half-way because there is no more.
   template <typename Task>
   void for_each_block(const Interrupt& interrupt, const Task& task) const {
     const std::size_t step = patch::blocks_per_task(unit);
+    const auto reserve = std::make_unique_for_overwrite<Scratch>();
+    std::mutex mutex;  // of the reserve
     parallel_for((blocks.size() + step - 1) / step,
                  blocks.size() * std::uint64_t{patch::kBlockUnits} * unit,
                  [&](std::size_t number) {
-                   const auto scratch = std::make_unique_for_overwrite<Scratch>();
+                   std::unique_ptr<Scratch> own;
+                   std::unique_lock lock(mutex, std::try_to_lock);
+                   if (!lock) own.reset(new (std::nothrow) Scratch);
+                   if (!lock && !own) lock.lock();
+                   Scratch& scratch = own ? *own : *reserve;
                    const std::size_t end = std::min(blocks.size(), (number + 1) * step);
-                   for (std::size_t i = number * step; i < end; ++i) task(blocks[i], *scratch);
+                   for (std::size_t i = number * step; i < end; ++i) task(blocks[i], scratch);
                  },
                  interrupt);
   }

@@ -137,6 +137,7 @@ py::dict load_numpy(py::handle data) {
 }  // namespace
 
 void register_bytes(py::module_& module) {
+  module.add_object("_MAX_HEADER_NBYTES", to_int(kMaxHeaderSize));
   define(module, "deserialize", &deserialize, py::arg("bytes"),
          "deserialize(bytes)\n--\n\n"
          "Splits a file in memory into its tensors.\n\n"

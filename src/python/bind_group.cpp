@@ -80,6 +80,10 @@ void copy_rows(std::uintptr_t source, std::uint64_t nbytes, py::handle moves) {
   }
 }
 
+std::uint64_t read_gap(py::handle handle) {
+  return py::cast<const Handle&>(handle).file()->file().source()->cost().gap_nbytes;
+}
+
 }  // namespace
 
 void register_group(py::module_& module) {
@@ -88,6 +92,9 @@ void register_group(py::module_& module) {
       "_forms(handle, names)\n--\n\n"
       "Returns the shapes and sizes in bytes of tensors, those of equal type and shape once, and\n"
       "for each tensor the position of its own.");
+  define(module, "_read_gap", &read_gap, py::arg("handle"),
+         "_read_gap(handle)\n--\n\n"
+         "Returns the longest gap in bytes between wanted bytes that is read and discarded.");
   define(
       module, "_copy_rows", &copy_rows, py::arg("source"), py::arg("nbytes"), py::arg("moves"),
       "_copy_rows(source, nbytes, moves)\n--\n\n"

@@ -21,35 +21,25 @@ namespace {
 
 constexpr const char* kForms[] = {"file", "index", "shards", "ranks", "parts"};
 
-std::vector<std::string> names_of(py::handle names) {
-  std::vector<std::string> converted;
-  for (const py::handle name : names) converted.push_back(file_name_of(name));
-  return converted;
-}
-
-py::list to_names(const std::vector<std::string>& names) {
-  py::list converted(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) converted[i] = to_file_name(names[i]);
-  return converted;
-}
-
 py::tuple to_tuple(const ModelFiles& model) {
   py::list remarks;
   for (const std::string& remark : model.remarks) remarks.append(to_str(remark));
   return py::make_tuple(to_file_name(model.name), to_file_name(model.variant),
                         kForms[static_cast<std::size_t>(model.form)], to_file_name(model.index),
-                        to_names(model.files), remarks, to_names(model.others));
+                        to_file_names(model.files), remarks, to_file_names(model.others));
 }
 
 py::tuple choose_files(py::handle folder, py::handle names, py::handle name, py::handle variant,
                        const py::object& files_of_index, const py::object& exists) {
   const FolderQuestions questions{
       .files_of_index =
-          [&](const std::string& index) { return names_of(files_of_index(to_file_name(index))); },
+          [&](const std::string& index) {
+            return file_names_of(files_of_index(to_file_name(index)));
+          },
       .exists = [&](const std::string& file) { return exists(to_file_name(file)).cast<bool>(); }};
   try {
     return to_tuple(choose_model_files(
-        names_of(names), {.name = file_name_of(name), .variant = file_name_of(variant)},
+        file_names_of(names), {.name = file_name_of(name), .variant = file_name_of(variant)},
         questions));
   } catch (const Error& error) {
     throw error.with_context({}, path_of(folder, "folder"));
@@ -113,7 +103,7 @@ py::tuple find_in_folder(py::handle folder, py::handle name, py::handle variant,
   const std::filesystem::path path = path_of(folder, "folder");
   const ModelChoice choice{.name = file_name_of(name), .variant = file_name_of(variant)};
   std::optional<std::vector<std::string>> given;
-  if (!names.is_none()) given = names_of(names);
+  if (!names.is_none()) given = file_names_of(names);
   const FoundModel found = [&] {
     const GilRelease release;
     return find_model_files(path, choice, given);
@@ -191,7 +181,8 @@ py::object take_apart(py::handle file) {
 }
 
 py::list probes(py::handle name, py::handle variant) {
-  return to_names(model_probes({.name = file_name_of(name), .variant = file_name_of(variant)}));
+  return to_file_names(
+      model_probes({.name = file_name_of(name), .variant = file_name_of(variant)}));
 }
 
 void register_folders(py::module_& module) {
@@ -251,6 +242,7 @@ void register_tensors(py::module_& module) {
 void register_model_files(py::module_& module) {
   register_folders(module);
   register_tensors(module);
+  module.add_object("_MAX_INDEX_FILES", to_int(kMaxIndexFiles));
   define(
       module, "_choose_model_files", &choose_files, py::arg("folder"), py::arg("names"),
       py::arg("name"), py::arg("variant"), py::arg("files_of_index"), py::arg("exists"),

@@ -1,4 +1,4 @@
-// _ModelWriter, and the recovery of models; which tensors go to which file, and their names.
+// _ModelWriter; which tensors go to which file, and their names.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -144,20 +144,6 @@ py::list commit(const Saving& saving, const py::list& shards, std::uint64_t tota
   return result;
 }
 
-py::tuple recover_saves(const HeldFolder& held, py::handle file) {
-  const std::string name = file_name_of(file);
-  const detail::RecoveredSaves found =
-      in_folder(held, [&] { return detail::recover_saves(held.folder, name); });
-  constexpr const char* kOutcomes[] = {"clean", "rolled back", "rolled forward"};
-  py::list outcomes;
-  for (const Recovery each : found.outcomes) {
-    outcomes.append(kOutcomes[static_cast<std::size_t>(each)]);
-  }
-  py::list left_alone;
-  for (const std::string& each : found.left_alone) left_alone.append(to_file_name(each));
-  return py::make_tuple(outcomes, left_alone);
-}
-
 py::list old_names(const HeldFolder& held, py::handle name) {
   const std::string model = file_name_of(name);
   py::list names;
@@ -182,22 +168,6 @@ void register_saves(py::module_& module) {
       .method("add_companion", &add_companion, py::arg("name"), py::arg("data"))
       .method("commit", &commit, py::arg("shards"), py::arg("total_size"), py::arg("sums"))
       .method("abort", [](const Saving& saving) { saving.run([&] { saving.model->abort(); }); });
-  define(
-      module, "_recover_saves", &recover_saves, py::arg("folder"), py::arg("file"),
-      "_recover_saves(folder, file)\n--\n\n"
-      "Recovers the saves of all models in a folder or, unless the name is empty, of those that\n"
-      "may have a file of this name. Returns what was done for each, and the names of what was\n"
-      "left alone.");
-  define(
-      module, "_refuse_unrecovered",
-      [](const HeldFolder& held, py::handle file) {
-        const std::string name = file_name_of(file);
-        const GilRelease release;
-        detail::refuse_unrecovered(held.folder, name);
-      },
-      py::arg("folder"), py::arg("file"),
-      "_refuse_unrecovered(folder, file)\n--\n\n"
-      "Raises unless a file can be opened, or another one of its model exists.");
   define(module, "_old_names", &old_names, py::arg("folder"), py::arg("name"),
          "_old_names(folder, name)\n--\n\nReturns the names of the files of a model in a folder.");
 }

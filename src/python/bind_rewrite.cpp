@@ -1,15 +1,20 @@
-// _write_with_header: writes a file that has the data of another one.
+// _write_with_header: writes a file that has the data of another one; _updated_names: which tensors
+// an updated file has.
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "open_file.hpp"
 #include "register.hpp"
+#include "safetensors/detail/updated_specs.hpp"
 #include "save_arguments.hpp"
 #include "save_target.hpp"
+#include "write_plan.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -59,9 +64,41 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
   });
 }
 
+std::vector<safetensors::TensorSpec> views_of(const std::vector<OwnSpec>& specs) {
+  std::vector<safetensors::TensorSpec> views;
+  views.reserve(specs.size());
+  for (const OwnSpec& spec : specs) views.push_back(spec.view());
+  return views;
+}
+
+py::list updated_names(py::handle path, py::handle old, py::handle now, const py::list& removed,
+                       bool add) {
+  const std::vector<OwnSpec> before = specs_of(old);
+  const std::vector<OwnSpec> given = specs_of(now);
+  std::vector<std::string_view> gone;
+  for (const py::handle name : removed) gone.push_back(text_of(name, "remove"));
+  py::list names;
+  try {
+    for (const safetensors::TensorSpec& spec : detail::updated_specs(
+             path_of(path, "filename"), views_of(before), views_of(given), gone, add)) {
+      names.append(to_unicode(spec.name));
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kTensorNotFound) raise_both(PyExc_KeyError, error);
+    throw;
+  }
+  return names;
+}
+
 }  // namespace
 
 void register_rewrite(py::module_& module) {
+  define(
+      module, "_updated_names", &updated_names, py::arg("path"), py::arg("old"), py::arg("now"),
+      py::arg("removed"), py::arg("add"),
+      "_updated_names(path, old, now, removed, add)\n--\n\n"
+      "Returns the names of the tensors of a file after update_file(), in their order. Raises its\n"
+      "errors about names, dtypes and shapes.");
   define(module, "_write_with_header", &write_with_header, py::arg("path"), py::arg("file"),
          py::arg("header"), py::arg("options"),
          "_write_with_header(path, file, header, options)\n--\n\n"

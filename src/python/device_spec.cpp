@@ -23,7 +23,8 @@ std::uint64_t parse_index(py::handle object, std::string_view device) {
   std::string_view text = device.substr(colon + 1);
   if (text.find(':') != std::string_view::npos) fail_device(object);
   const auto refuse = [&](const char* why) {
-    throw py::value_error(std::string(why) + ": device " + std::string(device));
+    throw py::value_error(std::string(why) + ": device " + std::string(device) +
+                          " (an index is expected after the colon)");
   };
   std::uint64_t index = 0;
   if (text.starts_with('+')) text.remove_prefix(1);

@@ -32,6 +32,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_patch(m);
   register_patch_file(m);
   register_folder(m);
+  register_in_place(m);
   register_save(m);
   register_staged_save(m);
   register_model_writer(m);

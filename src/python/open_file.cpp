@@ -84,7 +84,8 @@ Backend backend_of(py::handle object) {
   raise_safetensor_error(
       ErrorCode::kInvalidArgument,
       "backend \"" + std::string(text) +
-          "\" is invalid (expected one of: \"mmap\", \"pread\") or \"auto\" or \"direct\"");
+          "\" is invalid (expected one of: \"mmap\", \"pread\"); this package also has "
+          "\"auto\" and \"direct\"");
 }
 
 OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)

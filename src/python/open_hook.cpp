@@ -1,8 +1,24 @@
 #include "open_hook.hpp"
 
-#if defined(__linux__)
+#if !defined(_WIN32)
 #include <fcntl.h>
 
+#include "gil.hpp"
+#include "python.hpp"
+
+namespace safetensors::python {
+
+void announce_change(const std::filesystem::path& path) {
+  const GilAcquire gil;
+  if (PySys_Audit("open", "OOi", to_object(path).ptr(), Py_None, O_RDWR) != 0) {
+    throw py::error_already_set();
+  }
+}
+
+}  // namespace safetensors::python
+#endif
+
+#if defined(__linux__)
 #include <exception>
 #include <filesystem>
 #include <string>
@@ -10,7 +26,6 @@
 #include <system_error>
 
 #include "io/posix/detach_mappings.hpp"
-#include "python.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -88,7 +103,7 @@ int on_event(const char* event, PyObject* arguments, void* /*data*/) {
 
 }  // namespace
 
-void detail::add_open_hook() noexcept {
+void hook::add_open_hook() noexcept {
   if (has_open_hook.exchange(true)) return;
   // Another hook may refuse new ones: then nothing is kept, as without this function.
   if (PySys_AddAuditHook(&on_event, nullptr) != 0) PyErr_Clear();

@@ -2,15 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
 
 namespace safetensors::python {
 
-namespace detail {
+namespace hook {
 #if defined(__linux__)
 inline constinit std::atomic<bool> has_open_hook{false};
 void add_open_hook() noexcept;
 #endif
-}  // namespace detail
+}  // namespace hook
 
 /// Call when a view of a mapped file is handed out, other than to torch. From the first call on,
 /// whenever Python code of this process opens a file for writing or truncates one by its path, the
@@ -24,8 +25,14 @@ void add_open_hook() noexcept;
 ///   threads does not write to the arrays meanwhile.
 inline void install_open_hook() noexcept {
 #if defined(__linux__)
-  if (!detail::has_open_hook.load(std::memory_order_relaxed)) detail::add_open_hook();
+  if (!hook::has_open_hook.load(std::memory_order_relaxed)) hook::add_open_hook();
 #endif
 }
+
+#if !defined(_WIN32)
+/// Tells the audit hooks of Python that the core is about to open a file to change it, as os.open()
+/// does. Throws what they raise. Requires: this thread is inside a GilRelease.
+void announce_change(const std::filesystem::path& path);
+#endif
 
 }  // namespace safetensors::python

@@ -155,6 +155,18 @@ py::object to_file_name(std::string_view name) {
   return object;
 }
 
+std::vector<std::string> file_names_of(py::handle names) {
+  std::vector<std::string> converted;
+  for (const py::handle name : names) converted.push_back(file_name_of(name));
+  return converted;
+}
+
+py::list to_file_names(std::span<const std::string> names) {
+  py::list converted(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) converted[i] = to_file_name(names[i]);
+  return converted;
+}
+
 py::object to_object(const std::filesystem::path& path) {
 #if defined(_WIN32)
   const std::wstring& native = path.native();

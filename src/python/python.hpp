@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "safetensors/safetensors.hpp"
 
@@ -84,6 +85,9 @@ class GcPause {
 /// would take a microsecond.
 [[nodiscard]] std::string file_name_of(py::handle name);
 [[nodiscard]] py::object to_file_name(std::string_view name);
+/// The same of a list of names.
+[[nodiscard]] std::vector<std::string> file_names_of(py::handle names);
+[[nodiscard]] py::list to_file_names(std::span<const std::string> names);
 
 /// Converts a size. Raises TypeError or OverflowError that names `argument`.
 [[nodiscard]] std::uint64_t size_of(py::handle object, const char* argument);

@@ -25,6 +25,7 @@ void register_patch(py::module_& module);         // bind_patch.cpp
 void register_patch_file(py::module_& module);    // bind_patch_file.cpp
 void register_save(py::module_& module);          // bind_save.cpp
 void register_folder(py::module_& module);        // bind_folder.cpp
+void register_in_place(py::module_& module);      // bind_in_place.cpp
 void register_model_writer(py::module_& module);  // bind_model_writer.cpp
 void register_writer(py::module_& module);        // bind_writer.cpp
 void register_rewrite(py::module_& module);       // bind_rewrite.cpp

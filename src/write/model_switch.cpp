@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -20,8 +21,6 @@ using detail::OwnName;
 
 constexpr int kSwitchTries = 100;
 
-OwnName part_name(std::string_view name) { return OwnName(std::string(name)); }
-
 }  // namespace
 
 ModelSwitch::ModelSwitch(detail::Folder folder, std::string name, const Interrupt& interrupt)
@@ -33,7 +32,7 @@ ModelSwitch::ModelSwitch(detail::Folder folder, std::string name, const Interrup
     file_ = make();
     if (file_->lock() == EWOULDBLOCK) refuse_busy(folder_, name_);
     // If two processes make a switch at the same time, at least one sees both and gives up.
-    if (has_others() || !parts_.folder.status(part_name(kSwitchPart))) refuse_busy(folder_, name_);
+    if (has_others() || !parts_.folder.status(OwnName(kSwitchPart))) refuse_busy(folder_, name_);
   } catch (...) {
     const std::exception_ptr cause = std::current_exception();
     try {
@@ -48,10 +47,9 @@ ModelSwitch::ModelSwitch(detail::Folder folder, std::string name, const Interrup
 io::HeldFile ModelSwitch::make() {
   for (int i = 0; i < kSwitchTries; ++i) {
     try {
-      const auto sink =
-          detail::make_part_sink({parts_.folder, part_name(kSwitchPart)}, nullptr, {});
+      const auto sink = detail::make_part_sink({parts_.folder, OwnName(kSwitchPart)}, nullptr, {});
       detail::write_all(*sink, {}, false);
-      auto file = io::HeldFile::open(parts_.folder, part_name(kSwitchPart), {});
+      auto file = io::HeldFile::open(parts_.folder, OwnName(kSwitchPart), {});
       if (file) return *std::move(file);
     } catch (const Error& error) {
       if (error.os_error() != ENOENT) throw;
@@ -67,13 +65,13 @@ io::HeldFile ModelSwitch::make() {
 bool ModelSwitch::has_others() const {
   return std::ranges::any_of(saves_of(folder_, name_), [&](const detail::LeftFolder& each) {
     return each.place.name.text() != parts_.name.text() &&
-           each.place.folder.status(part_name(kSwitchPart)).has_value();
+           each.place.folder.status(OwnName(kSwitchPart)).has_value();
   });
 }
 
 void ModelSwitch::check_shards(std::size_t shards) const {
   for (std::size_t i = 1; i <= shards; ++i) {
-    const auto file = io::HeldFile::open(parts_.folder, part_name(shard_part(i)),
+    const auto file = io::HeldFile::open(parts_.folder, OwnName(shard_part(i)),
                                          {.writes = false, .owned = false});
     // A sink locks its file until it is committed.
     if (file && file->lock() != EWOULDBLOCK) continue;
@@ -99,24 +97,24 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
   FileIdentities old = old_files(folder_, name_);
   std::set<std::string, std::less<>> known;
   for (const auto& [file, identity] : old) known.insert(file);
-  for (auto& [file, identity] : identities(folder_, targets)) {
-    if (!known.contains(file)) old.emplace_back(file, identity);
-  }
+  std::vector<std::string> others = targets;
+  std::erase_if(others, [&](const std::string& file) { return known.contains(file); });
+  std::ranges::move(identities(folder_, others), std::back_inserter(old));
   const bool durable = fsync || !old.empty();
-  const bool has_sums = parts_.folder.status(part_name(kSumsPart)).has_value();
+  const bool has_sums = parts_.folder.status(OwnName(kSumsPart)).has_value();
   if (durable) flush_parts(shards, has_sums, companions, interrupt);
   if (shards == 1 && !known.contains(index) && companions.empty()) {  // one rename is atomic
     step();
     remove_sums_of(folder_, name_);
     try {
-      parts_.folder.move(part_name(shard_part(1)), {folder_, part_name(targets.front())});
+      parts_.folder.move(OwnName(shard_part(1)), {folder_, OwnName(targets.front())});
     } catch (const Error& error) {
       if (error.os_error() == ESTALE) is_committed_ = true;  // it was moved, and then replaced
       throw;
     }
     is_committed_ = true;
     if (has_sums) {
-      parts_.folder.move(part_name(kSumsPart),
+      parts_.folder.move(OwnName(kSumsPart),
                          {folder_, OwnName(sums_path(targets.front()).native())});
     }
     if (fsync) folder_.flush();
@@ -125,8 +123,11 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
     SwitchRecord record{.name = name_, .shards = shards, .old = std::move(old)};
     for (const auto& [part, identity] : made) record.inodes.push_back(identity.inode);
     record.companions = std::move(companions);
+    const std::string text = text_of_switch(record);
     step();
-    fill(record_.emplace(std::move(record)), durable);
+    record_ = std::move(record);
+    is_durable_ = durable;
+    fill(text);
     take_places(*record_, durable, interrupt);
     is_committed_ = true;
   }
@@ -141,15 +142,15 @@ void ModelSwitch::flush_parts(std::size_t shards, bool has_sums,
   if (has_sums) parts.emplace_back(kSumsPart);
   for (const std::string& part : parts) {
     if (interrupt) interrupt();
-    io::flush_file(parts_.folder, part_name(part));
+    io::flush_file(parts_.folder, OwnName(part));
   }
 }
 
-void ModelSwitch::fill(const SwitchRecord& record, bool durable) const {
-  if (durable) parts_.folder.flush();  // first: a complete switch says that all parts are there
-  if (file_) file_->fill(text_of_switch(record));
-  io::show_complete(parts_.folder, true);
-  if (durable) {
+void ModelSwitch::fill(std::string_view text) const {
+  if (is_durable_) parts_.folder.flush();  // first: a complete switch says that all parts are there
+  if (file_) file_->fill(text);
+  detail::show_complete(parts_.folder, true);
+  if (is_durable_) {
     if (file_) file_->flush();
     folder_.flush();
   }
@@ -185,12 +186,27 @@ void ModelSwitch::take_places(const SwitchRecord& record, bool durable,
 }
 
 bool ModelSwitch::abort() {
-  const std::optional<io::HeldFile> file = std::exchange(file_, std::nullopt);
-  if (!file) return false;
-  if (record_ && !is_untouched(*record_)) return false;
-  file->clear();  // first: from here on, recovery removes the parts, too
-  if (record_) io::show_complete(parts_.folder, false);
+  std::optional<io::HeldFile> file = std::exchange(file_, std::nullopt);
+  if (!file) {
+    if (!is_left_) return false;
+    // A call before this one failed and released the lock, so that a recovery may have come first.
+    file = io::HeldFile::open(parts_.folder, OwnName(kSwitchPart), {});
+    if (file && file->lock() == EWOULDBLOCK) refuse_busy(folder_, name_);
+  }
+  is_left_ = true;
+  if (record_ && !is_untouched(*record_)) {
+    is_left_ = false;
+    return false;
+  }
+  if (file) file->clear();  // first: from here on, recovery removes the parts, too
+  if (record_) {
+    // A complete switch without its parts could not be recovered after a power failure.
+    if (file && is_durable_) file->flush();
+    detail::show_complete(parts_.folder, false);
+    record_.reset();
+  }
   roll_back(folder_, parts_);
+  is_left_ = false;
   return true;
 }
 
@@ -200,7 +216,7 @@ bool ModelSwitch::is_untouched(const SwitchRecord& record) const {
   const std::string index = index_file_name(name_);
   const bool had_index =
       std::ranges::any_of(record.old, [&](const auto& each) { return each.first == index; });
-  if (had_index && !folder_.status(part_name(index))) return false;
+  if (had_index && !folder_.status(OwnName(index))) return false;
   return std::ranges::all_of(switch_parts(record.shards),
                              [&](const std::string& part) { return here.contains(part); });
 }

@@ -46,7 +46,10 @@ class ModelSwitch {
   ///   kIncompleteModel if is_committed(), but the rest failed.
   void commit(std::size_t shards, bool fsync, std::vector<std::string> companions,
               const Interrupt& interrupt);
-  /// Removes the parts. Returns false if there is nothing to undo, or no way. Throws: Error kIo.
+  /// Removes the parts. Returns false if there is nothing to undo, or no way. May be called again
+  /// when it has thrown.
+  ///
+  /// Throws: Error kIo, also if another process recovers what an earlier call has left.
   bool abort();
 
  private:
@@ -54,7 +57,7 @@ class ModelSwitch {
   [[nodiscard]] bool has_others() const;
   void flush_parts(std::size_t shards, bool has_sums, const std::vector<std::string>& companions,
                    const Interrupt& interrupt) const;
-  void fill(const SwitchRecord& record, bool durable) const;
+  void fill(std::string_view text) const;
   void take_places(const SwitchRecord& record, bool durable, const Interrupt& interrupt);
   /// Returns whether no file was removed or renamed: the old index is the first. Another program
   /// may have changed the old files, which is why the save is refused.
@@ -65,6 +68,8 @@ class ModelSwitch {
   detail::OwnPlace parts_;
   std::optional<io::HeldFile> file_;    // the switch; nothing after commit() and abort()
   std::optional<SwitchRecord> record_;  // when the switch is complete
+  bool is_durable_ = false;             // the switch is flushed
+  bool is_left_ = false;                // abort() has failed
   std::atomic<bool> is_committed_ = false;
 };
 

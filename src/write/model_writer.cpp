@@ -7,7 +7,7 @@
 #include "base/text.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
-#include "io/posix/held_file.hpp"
+#include "io/posix/own_file.hpp"
 #include "safetensors/detail/folder.hpp"
 #include "safetensors/detail/model_parts.hpp"
 #include "safetensors/detail/saved_names.hpp"
@@ -37,11 +37,12 @@ class ModelFolder {
   ModelFolder(const ModelFolder&) = delete;
   ModelFolder& operator=(const ModelFolder&) = delete;
   ~ModelFolder() {
-    if (process_.is_this()) remove();
+    if (is_of_this_process()) remove();
   }
 
   [[nodiscard]] const fs::path& path() const noexcept { return path_; }
   [[nodiscard]] bool is_made() const noexcept { return is_made_; }
+  [[nodiscard]] bool is_of_this_process() const noexcept { return process_.is_this(); }
   void keep() noexcept { is_made_ = false; }
   void remove() noexcept {
     if (is_made_) io::remove_empty_folder(path_);
@@ -62,7 +63,7 @@ class ModelWriter::State {
       : options_(checked(std::move(options))),
         made_(folder),
         folder_(Folder::open(made_.path())),
-        old_(recovered()),
+        rights_(rights_after_recovery()),
         switch_(folder_, options_.name, options_.interrupt) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -80,20 +81,13 @@ class ModelWriter::State {
   [[nodiscard]] OwnPlace part(const std::string& name) const {
     return {switch_.parts().folder, OwnName(name)};
   }
-  [[nodiscard]] std::optional<OwnPlace> rights() const {
-    if (old_.empty()) return std::nullopt;
-    const std::string index = index_file_name(options_.name);
-    const auto file =
-        std::ranges::find_if(old_, [&](const auto& each) { return each.first != index; });
-    return OwnPlace{folder_, OwnName(file == old_.end() ? old_.front().first : file->first)};
-  }
+  [[nodiscard]] const OwnPlace* rights() const noexcept { return rights_ ? &*rights_ : nullptr; }
 
   std::unique_ptr<ByteSink> make_shard(
       std::size_t number, const std::function<void(const fs::path&)>& before_commit) const {
     check_open();
     check_count(number);
-    const std::optional<OwnPlace> like = rights();
-    return detail::make_part_sink(part(shard_part(number)), like ? &*like : nullptr, before_commit);
+    return detail::make_part_sink(part(shard_part(number)), rights(), before_commit);
   }
 
   void add_companion(std::string_view name, std::span<const std::byte> bytes) {
@@ -103,8 +97,8 @@ class ModelWriter::State {
            "`" + clipped(name) + "` is no name of a configuration, a tokenizer or a licence",
            {.path = made_.path()});
     }
-    const OwnPlace old{folder_, OwnName(std::string(name))};
-    write_part(companion_part(name), bytes, folder_.status(old.name) ? &old : nullptr);
+    const OwnPlace old{folder_, OwnName(name)};
+    write_part(companion_part(name), bytes, &old);
     companions_.emplace_back(name);
   }
 
@@ -115,12 +109,9 @@ class ModelWriter::State {
     refuse_bad_names(shards);
     switch_.check_shards(shards.size());
     if (shards.size() > 1) {
-      const std::string index = index_file_name(options_.name);
-      const bool had_index =
-          std::ranges::any_of(old_, [&](const auto& each) { return each.first == index; });
-      const std::optional<OwnPlace> like = had_index ? OwnPlace{folder_, OwnName(index)} : rights();
+      const OwnPlace old{folder_, OwnName(index_file_name(options_.name))};
       write_part(std::string(kIndexPart), index_text(options_.name, shards, total_nbytes),
-                 like ? &*like : nullptr);
+                 folder_.status(old.name) ? &old : rights());
     }
     if (!sums.empty()) {
       // They tell about the tensors: who may not read the model may not read them.
@@ -138,7 +129,7 @@ class ModelWriter::State {
   }
 
   void abort() {
-    if (process_.is_this() && switch_.abort()) made_.remove();
+    if (made_.is_of_this_process() && switch_.abort()) made_.remove();
   }
 
  private:
@@ -147,9 +138,16 @@ class ModelWriter::State {
     return options;
   }
 
-  FileIdentities recovered() const {
+  /// Recovers the model, and returns its file whose rights the new files get: the index if there is
+  /// no other.
+  std::optional<OwnPlace> rights_after_recovery() const {
     recover_model(folder_, options_.name);
-    return old_files(folder_, options_.name);
+    const FileIdentities old = old_files(folder_, options_.name);
+    if (old.empty()) return std::nullopt;
+    const std::string index = index_file_name(options_.name);
+    const auto file =
+        std::ranges::find_if(old, [&](const auto& each) { return each.first != index; });
+    return OwnPlace{folder_, OwnName(file == old.end() ? index : file->first)};
   }
 
   void check_open() const {
@@ -177,10 +175,9 @@ class ModelWriter::State {
   }
 
   ModelWriterOptions options_;
-  io::OwnProcess process_;
   ModelFolder made_;
   Folder folder_;
-  FileIdentities old_;
+  std::optional<OwnPlace> rights_;  // a file of the old model
   ModelSwitch switch_;
   std::vector<std::string> companions_;
 };
@@ -215,7 +212,8 @@ OwnPlace detail::ModelParts::shard(const ModelWriter& model, std::size_t number)
   return model.state_->part(shard_part(number));
 }
 std::optional<OwnPlace> detail::ModelParts::rights(const ModelWriter& model) {
-  return model.state_->rights();
+  const OwnPlace* const like = model.state_->rights();
+  return like == nullptr ? std::nullopt : std::optional(*like);
 }
 
 }  // namespace safetensors

@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "check/remove_sums.hpp"
 #include "format/model_names.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/held_file.hpp"
+#include "io/posix/rights.hpp"
 #include "safetensors/detail/recovery.hpp"
 #include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
@@ -21,6 +25,7 @@
 #include "safetensors/shard_index.hpp"
 #include "safetensors/shard_plan.hpp"
 #include "safetensors/sums.hpp"
+#include "write/left_record.hpp"
 
 namespace safetensors {
 namespace {
@@ -34,14 +39,12 @@ using io::HeldFile;
 
 using IdentityByFile = std::map<std::string, FileIdentity, std::less<>>;
 
-OwnName own(std::string_view name) { return OwnName(std::string(name)); }
-
 bool same_identity(const FileIdentity& a, const FileIdentity& b, bool has_inodes) {
   return a.nbytes == b.nbytes && a.modified == b.modified && (!has_inodes || a.inode == b.inode);
 }
 
 std::optional<FileIdentity> identity_of(const Folder& folder, std::string_view file) {
-  const auto found = folder.status(own(file));
+  const auto found = folder.status(OwnName(file));
   if (!found) return std::nullopt;
   if (found->is_folder) {
     fail(ErrorCode::kNotRegularFile, "this is a folder",
@@ -88,14 +91,14 @@ void check_places(const Folder& folder, const OwnPlace& save, const SwitchRecord
     has_inodes = has_inodes || find(old, file) == identity;
   }
   const auto refuse_changed = [&](const std::string& file) {
-    refuse_switch(path, file + " was changed after the save was interrupted");
+    refuse_to_follow(path, file + " was changed after the save was interrupted");
   };
   for (std::size_t i = 0; i < places.files.size(); ++i) {
     const std::string& file = places.files[i];
     if (places.waiting.contains(file)) continue;
     const auto now = find(present, file);
     if (!now || (has_inodes && now == find(old, file))) {
-      refuse_switch(path, "the new " + file + " is missing");
+      refuse_to_follow(path, "the new " + file + " is missing");
     }
     if (has_inodes && now->inode != record.inodes[i]) refuse_changed(file);
   }
@@ -112,7 +115,7 @@ void check_places(const Folder& folder, const OwnPlace& save, const SwitchRecord
 Recovery recover_save(const Folder& folder, const LeftFolder& left) {
   const Folder& save = left.place.folder;
   const std::filesystem::path path = save.path() / std::string(kSwitchPart);
-  const auto file = HeldFile::open(save, own(kSwitchPart), {});
+  const auto file = HeldFile::open(save, OwnName(kSwitchPart), {});
   if (!file) {  // killed before it was made, or after it was removed
     if (folder.remove_empty(left.place.name)) return Recovery::kRolledBack;
     if (detail::is_used(save)) return Recovery::kClean;  // its process makes the switch just now
@@ -120,15 +123,15 @@ Recovery recover_save(const Folder& folder, const LeftFolder& left) {
     return Recovery::kRolledBack;
   }
   if (const std::uint64_t nbytes = file->size(); nbytes > kMaxSwitchSize) {
-    refuse_switch(path,
-                  "it has " + grouped(nbytes) + " bytes, more than " + grouped(kMaxSwitchSize));
+    refuse_to_follow(path,
+                     "it has " + grouped(nbytes) + " bytes, more than " + grouped(kMaxSwitchSize));
   }
   const int error = file->lock();
   if (error == EWOULDBLOCK) refuse_busy(folder, left.stem);
   if (error != 0) {
-    refuse_switch(path, "it cannot be locked: " + std::generic_category().message(error));
+    refuse_to_follow(path, "it cannot be locked: " + std::generic_category().message(error));
   }
-  if (file->is_removed()) return Recovery::kClean;  // its process has completed it
+  if (file->name_count() == 0) return Recovery::kClean;  // its process has completed it
   const auto record = parse_switch(file->read(kMaxSwitchSize), left.stem, path);
   if (!record) {
     roll_back(folder, left.place);
@@ -179,12 +182,12 @@ FileIdentities identities(const Folder& folder, const std::vector<std::string>& 
 FileIdentities old_files(const Folder& folder, std::string_view name) {
   const std::string index = index_file_name(name);
   std::vector<std::string> files = {index, shard_file_name(name, 1, 1)};
-  const auto held = HeldFile::open(folder, own(index), {.writes = false});
+  const auto held = HeldFile::open(folder, OwnName(index), {.writes = false});
   if (held) {
     const std::filesystem::path path = folder.path() / index;
     const std::string text = held->read(kMaxIndexSize + 1);
     if (text.size() > kMaxIndexSize) {
-      refuse_switch(path, "it has more than " + grouped(kMaxIndexSize) + " bytes");
+      refuse_to_follow(path, "it has more than " + grouped(kMaxIndexSize) + " bytes");
     }
     try {
       const ShardIndex parsed = ShardIndex::parse(text);
@@ -235,7 +238,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
   };
   const auto move = [&](std::string_view part, std::string_view file) {
     step();
-    save.folder.move(own(part), {folder, own(file)});
+    save.folder.move(OwnName(part), {folder, OwnName(file)});
   };
   if (!places.waiting
            .empty()) {  // before the first step, after which they would be another model's
@@ -247,7 +250,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
   // library see the switch (src/open/model_folder.cpp).
   if (is_outdated(index)) {
     step();
-    folder.remove(own(index));
+    folder.remove(OwnName(index));
     if (durable) folder.flush();
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -256,7 +259,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
   for (const std::string& file : places.outdated) {
     if (places.waiting.contains(file) || file == index) continue;
     step();
-    folder.remove(own(file));
+    folder.remove(OwnName(file));
   }
   for (const std::string& file : record.companions) {
     const std::string part = companion_part(file);
@@ -271,7 +274,7 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
     save.folder.flush();
   }
   step();
-  save.folder.remove(own(kSwitchPart));
+  save.folder.remove(OwnName(kSwitchPart));
   folder.remove_private(save.name, save.folder);
 }
 
@@ -279,12 +282,20 @@ void roll_back(const Folder& folder, const OwnPlace& save) {
   for (const OwnName::Text& part : save.folder.names()) {
     if (part != kSwitchPart) save.folder.remove(OwnName(part));
   }
-  save.folder.remove(own(kSwitchPart));  // last: it says that the folder has been a save
+  save.folder.remove(OwnName(kSwitchPart));  // last: it says that the folder has been a save
   folder.remove_private(save.name, save.folder);
 }
 
 void remove_sums_of(const Folder& folder, std::string_view name) {
-  remove_sums(folder.path() / shard_file_name(name, 1, 1));
+  // In the folder that is held, which may have another path by now.
+  remove_sums(folder.path() / shard_file_name(name, 1, 1), [&](const std::filesystem::path& path) {
+    try {
+      (void)folder.remove(OwnName(path.filename().native()));
+      return 0;
+    } catch (const Error& error) {
+      return error.os_error();
+    }
+  });
 }
 
 void refuse_busy(const Folder& folder, std::string_view name) {
@@ -305,11 +316,7 @@ Recovery recover(const std::filesystem::path& path) {
   const bool is_folder = std::filesystem::is_directory(typed, error);
   const std::string file = is_folder ? std::string() : typed.filename().native();
   const Folder folder = Folder::open(is_folder ? typed : typed.parent_path());
-  std::vector<Recovery> outcomes = detail::recover_saves(folder, file).outcomes;
-  const auto only = is_folder ? std::nullopt : std::optional(own(file));
-  if (folder.remove_stale(only ? &*only : nullptr) > 0) outcomes.push_back(Recovery::kRolledBack);
-  const Recovery outcome =
-      outcomes.empty() ? Recovery::kClean : *std::ranges::max_element(outcomes);
+  const Recovery outcome = detail::recover_in(folder, file).outcome;
   if (outcome == Recovery::kClean && !is_folder) detail::refuse_unrecovered(folder, file);
   return outcome;
 }
@@ -318,7 +325,7 @@ void detail::refuse_unrecovered(const Folder& folder, std::string_view file) {
   const std::filesystem::path path = folder.path() / std::string(file);
   const std::string_view name = model_of(file);
   const bool is_index = file.ends_with(index_file_name(""));
-  const bool is_single = file.ends_with(kModelFileSuffix);
+  const bool is_single = file.ends_with(detail::kModelFileSuffix);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     const std::vector<OwnName::Text> names = folder.names();
@@ -343,7 +350,22 @@ void detail::refuse_unrecovered(const Folder& folder, std::string_view file) {
   }
 }
 
-detail::RecoveredSaves detail::recover_saves(const Folder& folder, std::string_view file) {
+detail::Recovered detail::recover_in(const Folder& folder, std::string_view file,
+                                     const BeforeOpen& before_open) {
+  Recovered result = recover_saves(folder, file);
+  const auto only = file.empty() ? std::nullopt : std::optional(std::string(file));
+  Recovered changes = recover_changes(
+      folder, only ? std::span(&*only, 1) : std::span<const std::string>(), before_open);
+  result.outcome = std::max(result.outcome, changes.outcome);
+  std::ranges::move(changes.left_alone, std::back_inserter(result.left_alone));
+  const auto name = file.empty() ? std::nullopt : std::optional(OwnName(file));
+  if (folder.remove_stale(name ? &*name : nullptr) > 0) {
+    result.outcome = std::max(result.outcome, Recovery::kRolledBack);
+  }
+  return result;
+}
+
+detail::Recovered detail::recover_saves(const Folder& folder, std::string_view file) {
   const std::set<OwnName::Text> stems =
       file.empty() ? std::set<OwnName::Text>() : save_stems_of(file);
   const PrivateFolders found = private_folders(
@@ -351,8 +373,10 @@ detail::RecoveredSaves detail::recover_saves(const Folder& folder, std::string_v
       [&](const OwnName::Text& stem) { return file.empty() || stems.contains(stem); },
       is_switch_part);
   if (!file.empty()) refuse_foreign(folder, found.foreign);
-  RecoveredSaves result;
-  for (const LeftFolder& each : found.left) result.outcomes.push_back(recover_save(folder, each));
+  Recovered result;
+  for (const LeftFolder& each : found.left) {
+    result.outcome = std::max(result.outcome, recover_save(folder, each));
+  }
   for (const ForeignFolder& each : found.foreign) result.left_alone.push_back(each.name);
   return result;
 }

@@ -5,10 +5,12 @@
 #include <string>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "check/make_sums.hpp"
 #include "io/file_sink.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/detail/serializing.hpp"
 #include "safetensors/detail/write_sums.hpp"
 #include "safetensors/error.hpp"
@@ -27,7 +29,7 @@ void save_file(std::span<const TensorData> tensors, const std::filesystem::path&
 std::unique_ptr<detail::WriteSums> detail::sums_of_save(const std::filesystem::path& path,
                                                         const SaveOptions& options) {
   if (!options.sums) return std::make_unique<WriteSums>();
-  if (path.extension() != ".safetensors") {
+  if (path.extension() != detail::kModelFileSuffix) {
     fail(ErrorCode::kInvalidArgument, "sums need a file whose name ends with .safetensors",
          {.path = path});
   }
@@ -102,7 +104,7 @@ Buffer serialize(std::span<const TensorData> tensors, const Metadata* metadata,
                  const Interrupt& interrupt) {
   return detail::serializing([&] {
     const LayoutPlan plan = plan_layout(tensors, metadata);
-    Buffer file(static_cast<std::size_t>(plan.total_nbytes));
+    Buffer file(memory_size(plan.total_nbytes));
     serialize_to(plan, tensors, file.bytes(), interrupt);
     return file;
   });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <set>
 #include <type_traits>
@@ -10,61 +9,31 @@
 #include "base/ascii_text.hpp"
 #include "base/display_path.hpp"
 #include "base/json_document.hpp"
+#include "base/parse_integer.hpp"
 #include "base/text.hpp"
 #include "format/model_names.hpp"
 #include "safetensors/detail/folder.hpp"
 #include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/shard_plan.hpp"
+#include "write/left_record.hpp"
 
 namespace safetensors {
 namespace {
 
 constexpr char kCompanionStart = '+';
 
-/// Returns the number of a JSON text; nothing if it is none, or another one than an integer that
-/// fits.
-template <typename Number>
-std::optional<Number> integer_of(std::string_view text) {
-  Number number = 0;
-  const char* const begin = text.data();
-  const char* const end = begin + text.size();
-  const auto [last, error] = std::from_chars(begin, end, number);
-  if (error != std::errc() || last != end || text.empty()) return std::nullopt;
-  return number;
-}
-
-/// Returns the bytes of a file name in which a JSON string has halves of surrogate pairs for those
-/// that are not UTF-8 (PEP 383); nothing if it has another half.
-std::optional<std::string> file_name_of(std::string_view text) {
-  std::string name;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    // U+D800 to U+DFFF would be ED A0 80 to ED BF BF. U+DC80 to U+DCFF: ED B2 80 to ED B3 BF.
-    const auto at = [&](std::size_t k) { return static_cast<unsigned char>(text[i + k]); };
-    if (at(0) != 0xED || text.size() - i < 3 || at(1) < 0xA0) {
-      name += text[i];
-      continue;
-    }
-    if (at(1) != 0xB2 && at(1) != 0xB3) return std::nullopt;
-    name += static_cast<char>((at(1) & 1) << 6 | (at(2) & 0x3F) | 0x80);
-    i += 2;
-  }
-  return name;
-}
-
 /// Handles the events of read_json_document(). A value of another form than the switch has is
 /// refused at once: the beginning of a complete switch has none, however short it is.
 ///
 ///     {"shards": N, "old": {FILE: [N, N, N], ...}, "inodes": [N, ...], "companions": [FILE, ...]}
 ///     depth 1       depth 2       depth 3          depth 2              depth 2
-class SwitchHandler {
+class SwitchHandler : public JsonHandler {
  public:
   using Kind = JsonKind;
 
-  [[nodiscard]] const std::string& why() const noexcept { return why_; }
-
   bool value(Kind kind, std::string_view text) {
-    if (depth_ == 0) return refuse("it is not a switch file");
+    if (depth_ == 0) return stop("it is not a switch file");
     if (depth_ == 1) return field_value(kind, text);
     switch (field_) {
       case Field::kOld:
@@ -73,7 +42,7 @@ class SwitchHandler {
         }
         return true;
       case Field::kInodes: {
-        const auto inode = integer_of<std::uint64_t>(text);
+        const auto inode = parse_integer<std::uint64_t>(text);
         are_inodes_ = are_inodes_ && kind == Kind::kNumber && inode;
         record_.inodes.push_back(inode.value_or(0));
         return true;
@@ -81,7 +50,7 @@ class SwitchHandler {
       default: {
         const auto file = kind == Kind::kString ? file_name_of(text) : std::nullopt;
         if (!file || !detail::is_companion(*file)) {
-          return refuse("it names " + repr_of(text) + ", which is no companion of a model");
+          return stop("it names " + repr_of(text) + ", which is no companion of a model");
         }
         record_.companions.push_back(*file);
         return true;
@@ -98,7 +67,7 @@ class SwitchHandler {
                             : depth_ == 2 && field_ == Field::kOld && kind == Kind::kArray;
     if (!is_fit) {
       (void)value(Kind::kNull, kind == Kind::kObject ? "{" : "[");
-      return why_.empty() ? refuse("its list of inodes is not one of numbers") : false;
+      return error().empty() ? stop("its list of inodes is not one of numbers") : false;
     }
     ++depth_;
     numbers_ = 0;
@@ -114,13 +83,13 @@ class SwitchHandler {
   bool key(std::string_view text) {
     if (depth_ == 2) {
       const auto file = file_name_of(text);
-      if (!file) return refuse("it names " + repr_of(text) + ", which is no file");
+      if (!file) return stop("it names " + repr_of(text) + ", which is no file");
       if (!files_.insert(*file).second) return refuse_repeated(text);
       record_.old.emplace_back(*file, FileIdentity());
       return true;
     }
     const auto found = std::ranges::find(kFields, text);
-    if (found == kFields.end()) return refuse("it is not a switch file");
+    if (found == kFields.end()) return stop("it is not a switch file");
     field_ = static_cast<Field>(found - kFields.begin());
     bool& has = has_[static_cast<std::size_t>(field_)];
     if (has) return refuse_repeated(text);
@@ -128,7 +97,8 @@ class SwitchHandler {
     return true;
   }
 
-  /// Returns the record of a document that was read to its end; nothing, with why(), if it is none.
+  /// Returns the record of a document that was read to its end; nothing, with error(), if it is
+  /// none.
   std::optional<SwitchRecord> finish(std::string_view stem) {
     const bool has_all = std::ranges::all_of(has_.begin(), has_.end() - 1, std::identity());
     if (!has_all) return none("it is not a switch file");
@@ -157,23 +127,23 @@ class SwitchHandler {
   bool field_value(Kind kind, std::string_view text) {
     switch (field_) {
       case Field::kShards: {
-        const auto shards = integer_of<std::size_t>(text);
+        const auto shards = parse_integer<std::size_t>(text);
         if (kind != Kind::kNumber || !shards || *shards < 1 || *shards > kMaxShards) {
-          return refuse("it has a bad number of shards: " + clipped(text.substr(0, 100)));
+          return stop("it has a bad number of shards: " + clipped(text.substr(0, 100)));
         }
         record_.shards = *shards;
         return true;
       }
       case Field::kOld:
-        return refuse("its list of old files is not an object");
+        return stop("its list of old files is not an object");
       case Field::kInodes:
         are_inodes_ = false;  // the error says how many there should be
         return true;
       case Field::kCompanions:
-        return refuse("its list of companions is not a list");
+        return stop("its list of companions is not a list");
       case Field::kName: {
         const auto name = kind == Kind::kString ? file_name_of(text) : std::nullopt;
-        if (!name) return refuse("it is about " + repr_of(text) + ", which is no name");
+        if (!name) return stop("it is about " + repr_of(text) + ", which is no name");
         record_.name = *name;
         return true;
       }
@@ -184,7 +154,7 @@ class SwitchHandler {
   bool add_number(std::string_view text) {
     FileIdentity& its = record_.old.back().second;
     const auto set = [&](auto& field) {
-      const auto number = integer_of<std::remove_reference_t<decltype(field)>>(text);
+      const auto number = parse_integer<std::remove_reference_t<decltype(field)>>(text);
       if (number) field = *number;
       return number.has_value();
     };
@@ -192,25 +162,20 @@ class SwitchHandler {
     return at == 0 ? set(its.nbytes) : at == 1 ? set(its.modified) : set(its.inode);
   }
 
-  bool refuse(std::string why) {
-    why_ = std::move(why);
-    return false;
-  }
   bool refuse_identity() {
-    return refuse("it has a bad size, time or inode of " + clipped(record_.old.back().first));
+    return stop("it has a bad size, time or inode of " + clipped(record_.old.back().first));
   }
   bool refuse_repeated(std::string_view key) {
-    return refuse("the JSON has the key " + repr_of(key) + " twice in one object");
+    return stop("the JSON has the key " + repr_of(key) + " twice in one object");
   }
   std::optional<SwitchRecord> none(std::string why) {
-    why_ = std::move(why);
+    stop(std::move(why));
     return std::nullopt;
   }
 
   SwitchRecord record_;
   std::set<std::string, std::less<>> files_;
   std::array<bool, kFields.size()> has_ = {};
-  std::string why_;
   std::size_t depth_ = 0;
   std::size_t numbers_ = 0;
   Field field_ = Field::kShards;
@@ -272,7 +237,14 @@ std::string text_of_switch(const SwitchRecord& record) {
     text += ", \"name\": ";
     append_ascii_json(text, record.name);
   }
-  return text + "}";
+  text += '}';
+  if (text.size() > kMaxSwitchSize) {
+    fail(ErrorCode::kInvalidArgument, "the names of the old and new files of model `" +
+                                          clipped(record.name) + "` take " + grouped(text.size()) +
+                                          " bytes, and a recovery reads at most " +
+                                          grouped(kMaxSwitchSize));
+  }
+  return text;
 }
 
 std::optional<SwitchRecord> parse_switch(std::string_view text, std::string_view stem,
@@ -280,14 +252,11 @@ std::optional<SwitchRecord> parse_switch(std::string_view text, std::string_view
   SwitchHandler handler;
   const std::optional<JsonFault> fault = read_json_document(text, {.allows_nan = true}, handler);
   if (fault && fault->kind == JsonFault::Kind::kSyntax) return std::nullopt;
-  if (fault) refuse_switch(path, fault->why.empty() ? handler.why() : "the JSON is " + fault->why);
+  if (fault)
+    refuse_to_follow(path, fault->why.empty() ? handler.error() : "the JSON is " + fault->why);
   std::optional<SwitchRecord> record = handler.finish(stem);
-  if (!record) refuse_switch(path, handler.why());
+  if (!record) refuse_to_follow(path, handler.error());
   return record;
-}
-
-void refuse_switch(const std::filesystem::path& path, const std::string& reason) {
-  fail(ErrorCode::kInvalidArgument, reason + ", so it is not followed", {.path = path});
 }
 
 }  // namespace safetensors

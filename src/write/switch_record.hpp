@@ -47,11 +47,11 @@ inline constexpr std::string_view kSumsPart = "sums";
 /// Returns whether the private folder of a save may have a file of this name.
 [[nodiscard]] bool is_switch_part(std::string_view file);
 
-/// Returns the text of a switch.
-[[nodiscard]] std::string text_of_switch(const SwitchRecord& record);
-
-/// The largest switch that is read.
+/// The largest switch that is written and read.
 inline constexpr std::uint64_t kMaxSwitchSize = std::uint64_t{64} << 20;
+
+/// Returns the text of a switch. Throws: Error kInvalidArgument if it is larger than that.
+[[nodiscard]] std::string text_of_switch(const SwitchRecord& record);
 
 /// Returns what a switch says; nothing if it is incomplete: no JSON.
 ///
@@ -61,8 +61,5 @@ inline constexpr std::uint64_t kMaxSwitchSize = std::uint64_t{64} << 20;
 /// Throws: Error kInvalidArgument for other content.
 [[nodiscard]] std::optional<SwitchRecord> parse_switch(std::string_view text, std::string_view stem,
                                                        const std::filesystem::path& path);
-
-/// Throws Error kInvalidArgument: a recovery would have to believe this file.
-[[noreturn]] void refuse_switch(const std::filesystem::path& path, const std::string& reason);
 
 }  // namespace safetensors

@@ -180,19 +180,3 @@ TEST_CASE("an interrupt ends the call and leaves nothing") {
     }
   }
 }
-
-TEST_CASE("a model of several files is refused") {
-  const test::States states;
-  const test::TempDir dir;
-  for (const char* const name :
-       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}) {
-    test::write_text(dir / name,
-                     file_of({{name, test::tensor_of(name, safetensors::Dtype::kU8, {1})}}));
-  }
-  const std::string text = test::patch_between(states.before, states.after).text();
-  CHECK(test::outcome_of([&] {
-          safetensors::apply_patch(test::open_patch_text(text), safetensors::open_model(dir.path()),
-                                   dir / "a.safetensors");
-        }) == "kInvalidArgument");
-  CHECK(dir.count() == 2);
-}

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "base/checked.hpp"
@@ -40,4 +41,14 @@ TEST_CASE("products of many") {
   CHECK_FALSE(checked_product(Values{kMax, kMax, 0}, 64));
   CHECK_FALSE(checked_product(Values{kMax / 8 + 1}, 8));
   CHECK(checked_product(Values{kMax / 8}, 8) == kMax - 7);
+}
+
+TEST_CASE("sizes of memory") {
+  using safetensors::memory_size;
+  CHECK(memory_size(0) == 0);
+  CHECK(memory_size(SIZE_MAX) == SIZE_MAX);
+  CHECK(memory_size<std::uint32_t>(UINT32_MAX) == UINT32_MAX);
+  for (const std::uint64_t nbytes : {std::uint64_t{1} << 32, UINT64_MAX}) {
+    CHECK_THROWS_AS((void)memory_size<std::uint32_t>(nbytes), std::bad_alloc);
+  }
 }

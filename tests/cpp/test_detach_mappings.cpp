@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/parse_integer.hpp"
 #include "io/file_source.hpp"
 #include "io/posix/detach_mappings.hpp"
 #include "io/posix/fd.hpp"
@@ -66,7 +67,7 @@ constexpr std::size_t kSize = 1'000'003;
 /// of those whose line has this text.
 std::vector<std::string> rights_of(const void* memory, std::size_t nbytes,
                                    std::string_view text = {}) {
-  using safetensors::io::parse_uint;
+  using safetensors::parse_integer;
   const auto first = reinterpret_cast<std::uintptr_t>(memory);
   const auto maps = safetensors::io::read_kernel_file("/proc/self/maps");
   std::vector<std::string> rights;
@@ -76,8 +77,8 @@ std::vector<std::string> rights_of(const void* memory, std::size_t nbytes,
     if (line.find(text) == std::string_view::npos) continue;
     const std::string_view range = safetensors::io::next_token(line);
     const std::size_t dash = std::min(range.find('-'), range.size() - 1);
-    const auto begin = parse_uint<std::uintptr_t>(range.substr(0, dash), 16);
-    const auto end = parse_uint<std::uintptr_t>(range.substr(dash + 1), 16);
+    const auto begin = parse_integer<std::uintptr_t>(range.substr(0, dash), 16);
+    const auto end = parse_integer<std::uintptr_t>(range.substr(dash + 1), 16);
     if (!begin || !end || *begin >= first + nbytes || *end <= first) continue;
     rights.emplace_back(safetensors::io::next_token(line));
   }

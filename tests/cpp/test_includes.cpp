@@ -64,10 +64,17 @@ struct Rule {
 
 // The weight layer is a house of its own. Of the core it includes the public headers, these
 // helpers, and what its bindings share with the core's.
-const std::vector<std::string> kBaseForWeights = {
-    "base/checked.hpp",       "base/display_path.hpp", "base/json_document.hpp",
-    "base/little_endian.hpp", "base/name_hash.hpp",    "base/name_suggestions.hpp",
-    "base/per_process.hpp",   "base/text.hpp",         "base/utf8.hpp"};
+const std::vector<std::string> kBaseForWeights = {"base/checked.hpp",
+                                                  "base/display_path.hpp",
+                                                  "base/json_document.hpp",
+                                                  "base/little_endian.hpp",
+                                                  "base/made_once.hpp",
+                                                  "base/name_hash.hpp",
+                                                  "base/name_suggestions.hpp",
+                                                  "base/parse_integer.hpp",
+                                                  "base/per_process.hpp",
+                                                  "base/text.hpp",
+                                                  "base/utf8.hpp"};
 // Its C functions take arguments and fail as the core's.
 const std::vector<std::string> kCForWeights = {"c/guard.hpp", "c/options.hpp", "c/path.hpp"};
 const std::vector<std::string> kBindingsForWeights = {"error_classes.hpp", "fast_def.hpp",
@@ -150,7 +157,8 @@ std::vector<Rule> rules_of_core() {
        }},
       {"src/io/",
        [](const Include& i) {
-         return i.is_ours ? begins(i.name, {"base/per_process.hpp", "io/", "safetensors/"})
+         return i.is_ours ? begins(i.name, {"base/parse_integer.hpp", "base/per_process.hpp", "io/",
+                                            "safetensors/"})
                           : !begins(i.name, {"rapidjson/", "xxhash", "pybind11/", "Python"});
        }},
       {"src/device/",

@@ -165,6 +165,49 @@ TEST_CASE("a folder that was made is removed with the save") {
   model.abort();
 }
 
+TEST_CASE("a folder that is renamed during a save keeps it, and sums at its old path stay") {
+  const test::TempDir folder;
+  const SavedModel old = test::old_model(kThree);
+  const SavedModel next = test::new_model(kThree);
+  test::save(old, folder / "m", {.sums = true});
+  const test::fs::path sums = folder / "m" / "model.sums.json";
+  REQUIRE(test::fs::exists(sums));
+  bool is_moved = false;
+  const auto move = [&] {
+    if (std::exchange(is_moved, true)) return;
+    test::fs::rename(folder / "m", folder / "moved");
+    test::fs::create_directory(folder / "m");
+    test::write_text(sums, "of another model");
+  };
+  test::save(next, folder / "m", {.interrupt = move});
+  CHECK(is_moved);
+  CHECK(test::read_text(sums) == "of another model");
+  CHECK(test::contents(folder / "moved") == test::files_of(next));
+}
+
+TEST_CASE("an abort that failed can be repeated") {
+  const test::TempDir folder;
+  const SavedModel old = test::old_model(kThree);
+  test::save(old, folder.path());
+  const auto before = test::contents(folder.path());
+  ModelWriter model(folder.path());
+  (void)model.make_shard(1)->write_at(0, test::bytes_of("part"));
+  test::fs::path parts;
+  for (const std::string& name : test::names_in(folder.path())) {
+    if (name.starts_with('.')) parts = folder / name;
+  }
+  test::fs::create_directory(parts / "00002");  // where a file should be
+  for (int i = 0; i < 2; ++i) {
+    CHECK(test::error_of([&] { model.abort(); }).os_error() == EISDIR);
+    CHECK(test::error_of([&] { (void)model.make_shard(3); }).code() == ErrorCode::kWriterClosed);
+  }
+  test::fs::remove(parts / "00002");
+  model.abort();
+  CHECK(test::contents(folder.path()) == before);
+  model.abort();
+  CHECK(recover(folder.path()) == Recovery::kClean);
+}
+
 TEST_CASE("a forked child removes nothing") {
   const test::TempDir folder;
   const ModelWriter model(folder / "m");

@@ -1,7 +1,6 @@
-// Reading files of the kernel, and parsing their tokens and numbers.
+// Reading files of the kernel, and parsing their tokens.
 #include <doctest/doctest.h>
 
-#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -37,14 +36,6 @@ TEST_CASE("words") {
   CHECK(io::next_token(text) == "three");
   CHECK(io::next_token(text).empty());
   CHECK(io::next_token(text).empty());
-}
-
-TEST_CASE("numbers") {
-  CHECK(io::parse_uint<std::uint64_t>("18446744073709551615") == UINT64_MAX);
-  CHECK(io::parse_uint<std::uint64_t>("7ffc", 16) == 0x7ffc);
-  for (const char* const word : {"", "max", "-1", "12kB", "18446744073709551616"}) {
-    CHECK_FALSE(io::parse_uint<std::uint64_t>(word));
-  }
 }
 
 TEST_CASE("free huge pages are counted in blocks of their size and larger") {

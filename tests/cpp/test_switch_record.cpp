@@ -99,3 +99,15 @@ TEST_CASE("other content is refused") {
             .starts_with("it is about 'other', and its folder about 'model'"));
   CHECK(refused(start + R"([1], "companions": [], "name": 5})").starts_with("it is about '5'"));
 }
+
+TEST_CASE("a switch that no recovery would read is not written") {
+  // Each byte of these names takes six in JSON.
+  safetensors::SwitchRecord record{.name = "model", .shards = 1, .inodes = {1}};
+  const std::string rest(240, '\x01');
+  for (std::size_t i = 0; i < 40'000; ++i)
+    record.old.emplace_back(std::to_string(i) + rest, safetensors::FileIdentity());
+  REQUIRE(text_of_switch(record).size() < safetensors::kMaxSwitchSize);
+  for (std::size_t i = 0; i < 10'000; ++i)
+    record.old.emplace_back(rest + std::to_string(i), safetensors::FileIdentity());
+  CHECK(test::outcome_of([&] { (void)text_of_switch(record); }) == "kInvalidArgument");
+}

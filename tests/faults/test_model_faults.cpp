@@ -31,10 +31,11 @@ class Replacement {
     test::fs::remove_all(folder_ / "m");
     test::save(old_, folder_ / "m");
   }
-  std::string save() const {
-    test::save(new_, folder_ / "m");
+  std::string save(const safetensors::SaveModelOptions& options = {}) const {
+    test::save(new_, folder_ / "m", options);
     return {};
   }
+  [[nodiscard]] test::fs::path path() const { return folder_ / "m"; }
   [[nodiscard]] Recovery recover() const { return safetensors::recover(folder_ / "m"); }
   /// Returns "old", "new" or "damaged".
   [[nodiscard]] std::string found() const {
@@ -110,4 +111,27 @@ TEST_CASE("a model is old or new when a call of its save fails, once or for good
       }
     }
   }
+}
+
+TEST_CASE("a switch that is undone is flushed empty before its parts are removed") {
+  const Replacement model(kThree, kThree);
+  const test::fs::path folder = model.path();
+  const auto stop_when_complete = [&] {
+    for (const auto& each : test::fs::recursive_directory_iterator(folder)) {
+      if (each.path().filename() != "switch" || each.file_size() == 0) continue;
+      safetensors::fail(safetensors::ErrorCode::kInvalidArgument, "stopped");
+    }
+  };
+  const auto [calls, outcome] =
+      faults::run({}, [&] { return model.save({.interrupt = stop_when_complete}); });
+  CHECK(outcome.text == "stopped");
+  CHECK(model.found() == "old");
+  const auto cleared = std::ranges::find(calls, Kind::kTruncate, &Call::kind);
+  REQUIRE(cleared != calls.end());
+  const auto after = [&](Kind kind) {
+    return std::find_if(cleared, calls.end(), [&](const Call& call) { return call.kind == kind; });
+  };
+  REQUIRE(after(Kind::kUnlink) != calls.end());
+  REQUIRE(after(Kind::kSync) < after(Kind::kUnlink));
+  CHECK(after(Kind::kSync)->fd == cleared->fd);
 }

@@ -69,19 +69,6 @@ def test_split_and_merge(tmp_path):
     assert source.read_bytes() == file_builder.to_bytes(tensors, {"format": "pt"})
 
 
-def test_a_tensor_above_the_shard_size(tmp_path):
-    """A tensor larger than the limit is alone in its shard, and does not close the shard before
-    it; a single shard has no index."""
-    tensors = {"a": raw("U8", (5,)), "b": raw("U8", (500,)), "c": raw("U8", (0,))}
-    source = cli.write(tmp_path / "m.safetensors", tensors)
-    cli.run("convert", source, tmp_path / "x", "--max-shard-size", "10")
-    index = json.loads((tmp_path / "x" / "model.safetensors.index.json").read_text())
-    first, second = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
-    assert index["weight_map"] == {"b": first, "a": second, "c": second}
-    cli.run("convert", source, tmp_path / "y", "--max-shard-size", "1GiB")
-    assert os.listdir(tmp_path / "y") == ["model.safetensors"]
-
-
 NPZ = {
     "plain": np.arange(10, dtype="<i8"),
     "fortran": np.asfortranarray(np.arange(24, dtype="<f4").reshape(2, 3, 4)),

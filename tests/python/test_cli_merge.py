@@ -1,7 +1,5 @@
 """`safetensors merge` and `safetensors extract`."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -43,29 +41,6 @@ def test_merge_canonical(folder):
         for name, array in copies.tensors().items()
     }
     assert (folder / "n.safetensors").read_bytes() == copies.serialized(halves, metadata)
-
-
-def test_merge_dry_run(folder):
-    """Files of blocks can share; nothing is written."""
-    before = sorted(os.listdir(folder))
-    files = [folder / "a.safetensors", folder / "b.safetensors"]
-    line = cli.output("merge", *files, folder / "m.safetensors", "--dry-run").splitlines()[0]
-    whole = sum(a.nbytes for p in files for a in copies.read(p).values() if a.nbytes % 4096 == 0)
-    assert f"up to {whole / 1e6:.1f} MB can share" in line
-    assert sorted(os.listdir(folder)) == before
-
-
-def test_merge_errors(folder):
-    """A name in two sources names both; an existing file needs --force."""
-    a, b = folder / "a.safetensors", folder / "b.safetensors"
-    said = cli.complaint("merge", a, b, a, folder / "m.safetensors")
-    assert "is in both" in said
-    assert str(a) in said
-    assert f"{b} exists; --force replaces it" in cli.complaint("merge", a, b)
-    (folder / "d.safetensors").symlink_to("a.safetensors")
-    for path in (a, b):
-        assert copies.read(path)
-    assert not (folder / "m.safetensors").exists()
 
 
 def test_extract(folder):

@@ -3,37 +3,17 @@
 import json
 import os
 
-import numpy as np
 import pytest
 
 from safetensors import delta
-from support import cli, file_builder
-from support.file_builder import Raw, raw
-
-
-def states():
-    """Returns two states: a tensor changes, one stays, one comes, one goes, one gets a dtype."""
-    long = np.arange(70_000, dtype="<i4")
-    old = {
-        "h.0.weight": Raw("I32", (70, 1000), long.tobytes()),
-        "h.1.weight": raw("BF16", (50,)),
-        "gone": raw("F32", (3,)),
-        "type": raw("I8", (4,)),
-    }
-    long[[3, 60_000, 69_999]] += 1
-    new = {
-        "h.0.weight": Raw("I32", (70, 1000), long.tobytes()),
-        "h.1.weight": old["h.1.weight"],
-        "new": raw("F4", (6,)),
-        "type": raw("U8", (4,)),
-    }
-    return old, new
+from support import cli, copies, file_builder
+from support.file_builder import raw
 
 
 @pytest.fixture
 def files(tmp_path):
     """The states as files, and the patch between them, in the working directory of the commands."""
-    old, new = states()
+    old, new = copies.patched()
     cli.write(tmp_path / "a.safetensors", old, {"step": "0"})
     cli.write(tmp_path / "b.safetensors", new, {"step": "1"})
     delta.diff(
@@ -78,30 +58,13 @@ def test_shards(tmp_path, verify):
 
 def test_check(files):
     """All of a patch is checked."""
-    said = cli.output("check", "p.safetensors-patch", cwd=files)
-    assert said.startswith("p.safetensors-patch: ok: a patch, 4 tensors, ")
     data = (files / "p.safetensors-patch").read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
-    begin, end = header["r/h.0.weight"]["data_offsets"]
-    for at in (begin, begin + 40, end - 1):
-        broken = bytearray(data)
-        broken[start + at] ^= 1
-        file_builder.write(files / "broken", bytes(broken))
-        said = cli.output("check", "broken", cwd=files, status=1)
-        assert said.startswith("broken: patch: ")
-        assert "`h.0.weight`" in said
-    file_builder.write(files / "broken", data[:-1])
-    assert cli.output("check", "broken", cwd=files, status=1).startswith("broken: truncated: ")
-
-
-def test_hostile_names(tmp_path):
-    """Names and labels cannot control the terminal."""
-    old = {"a\x1b[31m\nb": np.zeros(2), "gone\x07": np.zeros(1)}
-    path = tmp_path / "p.safetensors-patch"
-    new = {"a\x1b[31m\nb": np.ones(2)}
-    delta.diff(old, new, path, labels=("\x1b]0;x\x07", None)).close()
-    for words in (["ls"], ["show", "*"], ["check"]):
-        printed = cli.output(words[0], path, *words[1:])
-        assert "\x1b" not in printed
-        assert "\x07" not in printed
+    _, end = header["r/h.0.weight"]["data_offsets"]
+    broken = bytearray(data)
+    broken[start + end - 1] ^= 1
+    file_builder.write(files / "broken", bytes(broken))
+    said = cli.output("check", "broken", cwd=files, status=1)
+    assert said.startswith("broken: patch: ")
+    assert "`h.0.weight`" in said

@@ -2,8 +2,6 @@
 
 import json
 import os
-import resource
-import signal
 
 import pytest
 
@@ -58,22 +56,6 @@ def test_one_shard(tmp_path, source):
     assert copies.same(copies.read(tmp_path / "out"), copies.tensors())
 
 
-def test_dry_run(tmp_path, source):
-    """It says what would be written and shared, and writes nothing."""
-    out = tmp_path / "out"
-    lines = cli.output("shard", source, out, "--max-shard-size", "600kB", "--dry-run").splitlines()
-    assert len(lines) == 4
-    assert lines[0] == (
-        f"{out}/model-00001-of-00003.safetensors: 6 tensors, 529.1 kB, of which up to 524.3 kB can "
-        "share disk space with the source"
-    )
-    assert lines[3] == f"{out}: would have 13 tensors, 1.6 MB, 3 shards; nothing was written"
-    assert os.listdir(tmp_path) == ["m.safetensors"]
-    cast = cli.output("shard", source, out, "--dtype", "F16", "--dry-run").splitlines()
-    assert "up to 0 B can share" in cast[0]
-    assert "13 tensors, 791.8 kB" in cast[0]
-
-
 def test_an_old_model_is_replaced_as_a_whole(tmp_path, source):
     """Only with --force; its mode is kept."""
     out = tmp_path / "out"
@@ -89,19 +71,3 @@ def test_an_old_model_is_replaced_as_a_whole(tmp_path, source):
     assert copies.same(copies.read(out), copies.tensors())
     words[-1] = "1GB"
     assert "two models in one folder get mixed up" in cli.complaint(*words, "--force")
-
-
-def test_a_failure_leaves_nothing(tmp_path):
-    """If a shard cannot be written, no file and no folder is left."""
-    source = copies.write(tmp_path / "m.safetensors", copies.tensors())
-
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-
-    words = ["shard", source, tmp_path / "out", "--max-shard-size", "300kB"]
-    cli.run(*words, preexec_fn=limit)
-    words[-1] = "600kB"
-    words[2] = tmp_path / "other"
-    assert "File too large" in cli.complaint(*words, preexec_fn=limit)
-    assert sorted(os.listdir(tmp_path)) == ["m.safetensors", "out"]

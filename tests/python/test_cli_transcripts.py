@@ -168,21 +168,7 @@ def check(folder):
 
 
 def patch(folder):
-    """A tensor changes, one stays, one comes, one goes, one gets another type."""
-    long = np.arange(70_000, dtype="<i4")
-    old = {
-        "h.0.weight": Raw("I32", (70, 1000), long.tobytes()),
-        "h.1.weight": raw("BF16", (50,)),
-        "gone": raw("F32", (3,)),
-        "type": raw("I8", (4,)),
-    }
-    long[[3, 60_000, 69_999]] += 1
-    new = {
-        "h.0.weight": Raw("I32", (70, 1000), long.tobytes()),
-        "h.1.weight": old["h.1.weight"],
-        "new": raw("F4", (6,)),
-        "type": raw("U8", (4,)),
-    }
+    old, new = copies.patched()
     a = cli.write(folder / "a.safetensors", old, {"step": "0"})
     b = cli.write(folder / "b.safetensors", new, {"step": "1"})
     delta.diff(a, b, folder / "p.safetensors-patch", labels=("0", "1")).close()

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, _core, safe_open
 from safetensors.torch import load_file, load_files, load_into, save_file
 from support import children
+from support.threads import together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -203,20 +204,7 @@ def test_many_files_and_devices(path, tensors, tmp_path):
 
 
 def test_many_threads(path, tensors):
-    wrong = []
-
-    def work():
-        try:
-            same(load_file(path, device="cuda"), tensors)
-        except BaseException as error:  # an assertion in a thread would be lost
-            wrong.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    together(lambda _: same(load_file(path, device="cuda"), tensors), range(8))
 
 
 FORKED = """

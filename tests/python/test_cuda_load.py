@@ -16,6 +16,7 @@ from safetensors.torch import load_file, load_files, save_file
 from support import children, fake_cuda
 from support.fake_cuda import ASYNC, EAGER, LAZY
 from support.fake_device import FakeDevice
+from support.threads import together
 
 MANY = {f"layer.{i}.weight": torch.randn(64 + i, 33) for i in range(60)}
 TENSORS = {
@@ -258,21 +259,12 @@ def test_interrupted(cuda, tmp_path):
 
 def test_many_threads_and_devices(cuda, path):
     cuda.mode(ASYNC, 100)
-    wrong = []
 
     def work(number):
-        try:
-            for _ in range(3):
-                same(load_file(path, device=f"cuda:{number % 2}"))
-        except BaseException as error:  # an assertion in a thread would be lost
-            wrong.append(error)
+        for _ in range(3):
+            same(load_file(path, device=f"cuda:{number % 2}"))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    together(work, range(6))
 
 
 FORKED = """

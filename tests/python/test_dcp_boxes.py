@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from safetensors._dcp import boxes
+from safetensors._regions import byte_shape
 
 
 def grid(sizes):
@@ -169,7 +170,7 @@ def test_fits():
 
 def test_last_dimension_is_in_bytes():
     """Also of elements of four bits, and of tensors without dimensions."""
-    assert boxes.in_bytes((), 16) == (2,)
-    assert boxes.in_bytes((3, 4), 32) == (3, 16)
+    assert byte_shape((), 16) == (2,)
+    assert byte_shape((3, 4), 32) == (3, 16)
     assert boxes.box((1, 2), (3, 4), 4) == ((1, 1), (3, 2))
     assert boxes.box((), (), 64) == ((0,), (8,))

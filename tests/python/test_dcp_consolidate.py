@@ -1,6 +1,7 @@
 """safetensors.dcp.consolidate: one model of the files of single ranks."""
 
 import json
+import math
 import os
 import random
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import safetensors
+from safetensors import _core
 from safetensors._dcp import consolidate as module
 from safetensors.dcp import consolidate
 from safetensors.torch import load_files, save_file, save_files
@@ -115,6 +117,48 @@ def test_f4(tmp_path):
     consolidate(tmp_path / "ranks", tmp_path / "out")
     found = load_files(tmp_path / "out")["x"]
     assert torch.equal(found.view(torch.uint8), tensor.view(torch.uint8))
+
+
+def write_bytes(folder, number, dtype, shape, data, offsets):
+    """Writes the file of a rank with one tensor, of any dtype."""
+    folder.mkdir(exist_ok=True)
+    info = json.dumps({"x": {"saved_offsets": offsets}})
+    header = {
+        "__metadata__": {"DCP_SHARDING_INFO": info},
+        "x": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]},
+    }
+    path = folder / f"shard-{number:05}-model-00001-of-00001.safetensors"
+    path.write_bytes(with_length(json.dumps(header).encode()) + data)
+
+
+SMALL = [name for name, dtype in _core._dtypes().items() if dtype["bits"] % 8]
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+@pytest.mark.parametrize("shape", [[2, 3], [4, 3], [2, 2], [4, 1, 5], [8]])
+def test_rows_that_end_within_a_byte(tmp_path, dtype, shape):
+    """All bytes of a tensor in one file; its parts in several files are refused."""
+    nbits = math.prod(shape) * _core._dtypes()[dtype]["bits"]
+    if nbits % 8:
+        pytest.skip("no file has such a tensor")
+    data = random.Random(7).randbytes(nbits // 8)
+    ranks, out = tmp_path / "ranks", tmp_path / "out"
+    write_bytes(ranks, 1, dtype, shape, data, [0] * len(shape))
+    (path,) = consolidate(ranks, out)
+    with open(path, "rb") as file:
+        assert file.read().endswith(data)
+    with safetensors.safe_open(path, "np") as file:
+        assert file.get_tensor_meta("x").shape == shape
+        assert file.get_tensor_meta("x").data_offsets == (0, len(data))
+
+    write_bytes(ranks, 2, dtype, shape, data, [shape[0], *[0] * (len(shape) - 1)])
+    if len(shape) > 1 and shape[-1] * _core._dtypes()[dtype]["bits"] % 8:
+        with pytest.raises(safetensors.SafetensorError, match="ends within a byte"):
+            consolidate(ranks, tmp_path / "other")
+        return
+    (path,) = consolidate(ranks, tmp_path / "other")
+    with open(path, "rb") as file:
+        assert file.read().endswith(data + data)
 
 
 ROWS = [{"x": ((0, 0), torch.ones(2, 3))}, {"x": ((2, 0), torch.ones(2, 3))}]

@@ -2,9 +2,6 @@
 
 import itertools
 import os
-import signal
-import subprocess
-import time
 
 import pytest
 import torch
@@ -12,6 +9,7 @@ import torch
 from safetensors import SafetensorError, delta, safe_open
 from safetensors.torch import load_file, load_files, save_file, save_files
 from support import children, cli
+from support.servers import RangeServer
 
 SHARD = 60_000
 
@@ -232,38 +230,6 @@ def test_memory_is_that_of_one_tensor(tmp_path):
     assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-@pytest.mark.slow
-def test_a_killed_run_leaves_no_output(folder, tmp_path):
-    """Neither a file nor a folder that loads."""
-    state = {f"{i}": torch.zeros(2_000_000) for i in range(8)}
-    new = {name: tensor + 1 for name, tensor in state.items()}
-    save_files(state, tmp_path / "a", max_shard_size=10_000_000)
-    delta.diff(state, new, tmp_path / "p.safetensors-patch").close()
-    out = tmp_path / "out"
-    code = f"""
-        from safetensors import delta
-        print("ready", flush=True)
-        delta.apply_file({str(tmp_path / "a")!r}, {str(tmp_path / "p.safetensors-patch")!r},
-                         {str(out)!r})
-        print("done", flush=True)
-    """
-    for delay in (0.01, 0.03, 0.06, 0.1):
-        with subprocess.Popen(children.command(code), stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout.readline() == "ready\n"
-            time.sleep(delay)
-            child.send_signal(signal.SIGKILL)
-            child.wait(30)
-            if child.stdout.read() == "done\n":
-                break
-        try:
-            found = load_files(out)
-        except (OSError, SafetensorError):
-            continue
-        assert equal(found, new)
-    delta.apply_file(tmp_path / "a", tmp_path / "p.safetensors-patch", out)
-    assert equal(load_files(out), new)
-
-
 @pytest.fixture
 def of_variants(tmp_path):
     """Two folders whose models have the variant "fp16", which alone differs between them."""
@@ -310,3 +276,17 @@ def test_the_commands_patch_the_variant_that_they_compare(of_variants, tmp_path)
     cli.run("diff", old, new, "--variant", "fp16", "--patch", path, status=1)
     cli.run("patch", old, path, "--variant", "fp16", "--output", out)
     assert equal(load_file(out), make_state(1))
+
+
+def test_a_patch_of_a_url(tmp_path):
+    """It is named without what may be secret."""
+    before, after = ({"a": torch.full((9,), value)} for value in (1.0, 2.0))
+    delta.diff(before, after, tmp_path / "p.safetensors-patch")
+    content = (tmp_path / "p.safetensors-patch").read_bytes()
+    with (
+        RangeServer({"/p": content}) as server,
+        delta.open_patch(server.url("/p?sig=canary")) as patch,
+    ):
+        delta.apply(before, patch)
+        assert patch.path == server.url("/p?sig=...")
+    assert torch.equal(before["a"], after["a"])

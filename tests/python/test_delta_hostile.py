@@ -1,12 +1,11 @@
 """Patches from anyone: each is refused or does what it says, with nothing changed if refused."""
 
-import json
 import time
 
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError, _core, delta, safe_open
+from safetensors import _core, delta, safe_open
 from support import file_builder
 from support.file_builder import Raw
 
@@ -66,36 +65,19 @@ def test_the_patch_is_valid(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("metadata", "words"),
     [
-        ({"format": None}, ["not a patch"]),
-        ({"format": "pt"}, ["not a patch"]),
-        ({"patch_version": None}, ["version null"]),
-        ({"patch_version": "2"}, ['version "2"']),
-        ({"base": None}, ["`base` is null"]),
-        ({"base": "xxh3-128:00"}, ["`base` is", "not a digest"]),
-        ({"base": DIGEST.upper()}, ["`base` is"]),
-        ({"base": DIGEST + "\n"}, ["`base` is"]),
-        ({"target": "md5:" + "0" * 32}, ["`target` is"]),
-        ({"target": "sha256:" + "0" * 64}, ["two algorithms"]),
-        ({"base_label": "x" * 257}, ["`base_label`", "256"]),
-        ({"target_label": "é" * 129}, ["`target_label`", "256"]),
-        ({"metadata": "{"}, ["`metadata`"]),
-        ({"metadata": "[" * 100_000}, ["`metadata`"]),
-        ({"metadata": '{"a": 1}'}, ["`metadata`"]),
-        ({"metadata": "[]"}, ["`metadata`"]),
+        (None, ["not a patch"]),
+        ({**METADATA, "base": DIGEST + "\n"}, ["`base` is"]),
+        ({**METADATA, "target_label": "é" * 129}, ["`target_label`", "256"]),
     ],
-    ids=lambda value: json.dumps(value)[:30] if isinstance(value, dict) else "",
+    ids=["none", "digest", "label"],
 )
-def test_metadata(tmp_path, change, words):
-    metadata = {k: v for k, v in {**METADATA, **change}.items() if v is not None}
-    refused(write(tmp_path, metadata=metadata), words)
+def test_metadata(tmp_path, metadata, words):
+    path = write(tmp_path, metadata=metadata)
+    refused(path, words)
     with pytest.raises(delta.PatchError):
-        delta.open_patch(tmp_path / "p.safetensors-patch")
-
-
-def test_no_metadata(tmp_path):
-    refused(write(tmp_path, metadata=None), ["not a patch"])
+        delta.open_patch(path)
 
 
 def test_other_metadata_is_ignored(tmp_path):
@@ -108,25 +90,14 @@ X = entries()["r/x"]
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"x": Raw("U8", (1,), b"x")}, ["entry `x` is neither"]),
         ({"": Raw("U8", (1,), b"x")}, ["entry ``"]),
-        ({"R/x": Raw("U8", (1,), b"x")}, ["entry `R/x`"]),
         ({"v/y": Raw("U8", (1,), b"x")}, ["`y`", "values and no record"]),
-        ({"r/x": None}, ["`x`", "values and no record"]),
-        ({"v/x": None}, ["`x`"]),
-        ({"v/new": None}, ["`new`"]),
-        ({"v/gone": Raw("U8", (0,), b"")}, ["`gone`"]),
-        ({"v/gone": Raw("I32", (1,), bytes(4))}, ["`gone`"]),
         ({"r/x": Raw("I8", X.shape, X.data)}, ["`x`", "I8"]),
-        ({"r/x": Raw("U8", (1, len(X.data)), X.data)}, ["`x`", "[1, "]),
-        ({"v/x": Raw("I32", (1, 1), entries()["v/x"].data)}, ["`x`", "[1, 1]"]),
+        ({"r/x": Raw("U8", (0,), b"")}, ["`x`"]),
+        ({"r/x": Raw("U8", X.shape, X.data[:-1] + b"\x55")}, ["`x`", "it is damaged"]),
         ({"v/x": Raw("F64", (0,), b"")}, ["`x`"]),
         ({"v/x": Raw("I16", (2,), entries()["v/x"].data)}, ["`x`"]),
-        ({"r/x": Raw("U8", (0,), b"")}, ["`x`"]),
-        ({"r/x": Raw("U8", (95,), X.data[:95])}, ["`x`"]),
-        ({"r/x": Raw("U8", (len(X.data) - 1,), X.data[:-1])}, ["`x`"]),
-        ({"r/x": Raw("U8", (len(X.data) + 1,), X.data + b"\0")}, ["`x`"]),
-        ({"v/x": Raw("I32", (2,), entries()["v/x"].data * 2)}, ["`x`"]),
+        ({"v/gone": Raw("I32", (1,), bytes(4))}, ["`gone`"]),
     ],
     ids=str,
 )
@@ -140,26 +111,6 @@ def test_values_of_another_dtype(tmp_path):
     values = entries()["v/x"]
     path = write(tmp_path, {"v/x": Raw("F32", values.shape, values.data)})
     refused(path, ["`x`", "F32", "I32"], delta.WrongBaseError)
-
-
-@pytest.mark.parametrize("name", ["r/x", "v/x", "r/gone", "r/new", "v/new"])
-def test_every_byte(tmp_path, name):
-    """A flipped bit in a record or its values is refused, and nothing is changed."""
-    entry = entries()[name]
-    step = max(1, len(entry.data) // 150)
-    for at in range(0, len(entry.data), step):
-        data = bytearray(entry.data)
-        data[at] ^= 1 << at % 8
-        refused(write(tmp_path, {name: Raw(entry.dtype, entry.shape, bytes(data))}), ["`"])
-
-
-def test_cut_files(tmp_path):
-    """Every length but the whole one is refused."""
-    path = write(tmp_path)
-    data = path.read_bytes()
-    for length in [*range(0, len(data), max(1, len(data) // 100)), len(data) - 1]:
-        path.write_bytes(data[:length])
-        refused(path, [], SafetensorError)
 
 
 def test_names_are_only_names(tmp_path):

@@ -75,6 +75,13 @@ def test_the_codec_is_the_reference(row):
             assert found.changed == count == sum(block[0].size for block in blocks)
             assert found.base == "xxh3-128:" + reference.digest(row.name, shape, old).hex()
             assert found.target == "xxh3-128:" + reference.digest(row.name, shape, new).hex()
+            at, units = np.empty(count, "i8"), np.empty(count, base.dtype)
+            found.positions(at)
+            found.new_values(old, units)
+            assert (np.diff(at) > 0).all()
+            filled = base.copy()
+            filled[at] = units
+            assert (filled == target).all()
             codes |= {code for code, number in found.codes.items() if number}
             ours, theirs = bytearray(old), bytearray(old)
             assert found.check(ours) == "base"

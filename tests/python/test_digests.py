@@ -1,11 +1,11 @@
 """XXH3 of tensors and their blocks, against the package `xxhash`."""
 
 import struct
-import threading
 
 import pytest
 
 from safetensors import _core
+from support.threads import together
 
 DATA = bytes(i * i % 251 for i in range(300_000))
 STEPS = [1000, 65_535, 65_536, 300_000]
@@ -49,18 +49,12 @@ def test_bad_arguments():
 
 def test_threads_hash_at_once():
     """Hashers of several threads do not mix, though the GIL is released."""
-    found = [None] * 4
 
     def work(number):
         hasher = _core._TensorHasher("U8", [number])
         for _ in range(50):
             hasher.update(DATA)
-        found[number] = hasher.digest()
+        return hasher.digest()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     wanted = [_core._xxh3_128(f"U8 [{number}]\n".encode() + DATA * 50) for number in range(4)]
-    assert found == wanted
+    assert together(work, range(4)) == wanted

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from safetensors._group import parts
 from safetensors._group.parts import UNUSUAL, index_of_axes, taken_of
 from safetensors._group.schedule import Broadcast, Exchange, Own, Tensor
+from safetensors._regions import byte_shape
 from support.rank_loads import (
     BUFFER,
     PIECE,
@@ -255,7 +256,7 @@ def test_taken_of(shape, items):
     if taken is UNUSUAL:
         assert any(isinstance(item, (slice, list)) for item in items)
         return
-    found = torch.tensor(offsets(parts.byte_shape(shape, 32), taken), dtype=torch.int64)
+    found = torch.tensor(offsets(byte_shape(shape, 32), taken), dtype=torch.int64)
     assert torch.equal(found[::4] // 4, expected)
     assert parts.nbytes_of(taken) == 4 * len(expected)
     assert torch.equal(select(torch, values, index_of_axes(taken, shape, 32)), expected)

@@ -118,7 +118,7 @@ USERS_OF_WEIGHTS = {
     "_cli/ls_model.py",
     "_cli/source_weights.py",
     "_cli/weight_model.py",
-    "_outline/summary.py",
+    "_summary.py",
     "_weight_models.py",
 }
 """What of the core imports the weight layer, to show, sum up and convert models."""
@@ -176,10 +176,11 @@ def test_patches_import_no_framework():
 
 
 def test_schedules_of_groups_are_pure():
-    """They import each other and the standard library."""
+    """They import each other, indices of parts, and the standard library."""
     group = "safetensors._group"
     loaded = children.run(f"import {group}.schedule\nprint(*sys.modules)").split()
     assert {"numpy", "torch", "safetensors._remote"}.isdisjoint(loaded)
     for name in ("column", "parts", "frame", "schedule"):
         found = imports_of(f"{group}.{name}", MODULES[f"{group}.{name}"])
-        assert found <= {f"{group}.column", f"{group}.parts", f"{group}.frame"}
+        own = {f"{group}.column", f"{group}.parts", f"{group}.frame"}
+        assert found <= {*own, "safetensors._regions"}

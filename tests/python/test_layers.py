@@ -26,7 +26,6 @@ ALLOWED = {
         "_delta/apply_file.py",
         "os.makedirs",
     ): "makes the folder around the one that the caller typed",
-    ("_saving/journal.py", "_remove_sums"): "unlinks, which follows no link",
     ("_cli/opening.py", "tempfile.TemporaryFile"): "has no name",
     ("_cli/opening.py", "tempfile.gettempdir"): "names a folder for an error",
     ("_cli/main.py", "open"): "opens the null device",

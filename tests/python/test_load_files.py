@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, _core
 from safetensors.torch import load_file, load_files, load_into, stream_files
 from support import sharded
 from support.fake_device import FakeDevice
+from support.threads import together
 
 BACKENDS = sharded.BACKENDS
 
@@ -231,20 +231,12 @@ def test_tensors_of_types_that_torch_lacks(tmp_path):
 
 def test_threads(model, tensors):
     """Several threads load at once."""
-    found, go = [], threading.Barrier(4)
 
     def load(backend):
-        go.wait()
-        found.extend(load_files(model, backend=backend) for _ in range(5))
+        for _ in range(5):
+            sharded.check(load_files(model, backend=backend), tensors)
 
-    threads = [threading.Thread(target=load, args=(backend,)) for backend in BACKENDS]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 20
-    for one in found:
-        sharded.check(one, tensors)
+    together(load, BACKENDS)
 
 
 def test_cuda(cuda, model, tensors):

@@ -1,7 +1,6 @@
 """load_into: existing tensors get the files' values; if one does not fit, none is changed."""
 
 import shutil
-import threading
 import time
 
 import pytest
@@ -17,6 +16,7 @@ from safetensors.torch import (
     save_model,
 )
 from support import children, fake_cuda, file_builder, sharded
+from support.threads import together
 
 
 @pytest.fixture
@@ -337,11 +337,7 @@ def test_cuda(cuda, model, targets, tensors, monkeypatch):
 def test_threads(model, tensors):
     """Each thread has its own targets."""
     made = [{name: torch.zeros_like(t) for name, t in tensors.items()} for _ in range(4)]
-    threads = [threading.Thread(target=load_into, args=(one, model)) for one in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(lambda one: load_into(one, model), made)
     for one in made:
         sharded.check(one, tensors)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import safetensors
-from safetensors import _core, delta, plan, safe_open
+from safetensors import _core, _text, delta, plan, safe_open
 from safetensors._outline import html as blocks
 from safetensors._outline.contents import base_name
 from safetensors._outline.tree import outline_of
@@ -237,3 +237,18 @@ def test_a_loader_shows_its_state(tmp_path):
 def test_a_histogram_of_nothing_is_empty():
     assert "height:0.0%" in blocks.histogram([0, 0], 0, 1)
     assert blocks.types_bar([]) == ""
+
+
+def test_numbers_beyond_the_last_unit():
+    assert [_text.size(n) for n in (999, 999_949, 999_950, 10**18)] == [
+        "999 B",
+        "999.9 kB",
+        "1.0 MB",
+        "1,000.0 PB",
+    ]
+    assert [_text.rounded(n) for n in (999, 999_499, 999_500, 10**18)] == [
+        "999",
+        "999 k",
+        "1.00 M",
+        "1,000 Q",
+    ]

@@ -14,20 +14,16 @@ from support import power_failures
 from support.model_saves import load, same
 
 pytestmark = pytest.mark.usefixtures("leases")
+ROWS = {f"a.{i}": np.arange(4000 * i, 4000 * (i + 1), dtype="f4") for i in range(5)}
 OLD = {
-    "a": np.arange(20_000, dtype="f4"),
+    **ROWS,
     "b": np.arange(7, dtype="u1"),
     "c": np.zeros((3, 5), "f2"),
     "d": np.ones(10_000, "i8"),
 }
-CHANGES = {"a": np.where(OLD["a"] % 1000 == 0, -1, OLD["a"]), "c": OLD["c"] + 1, "d": OLD["d"] * 2}
+CHANGES = {name: np.where(row % 1000 == 0, -1, row) for name, row in ROWS.items()}
+CHANGES.update({"c": OLD["c"] + 1, "d": OLD["d"] * 2})
 NEW = {**OLD, **CHANGES}
-
-
-@pytest.fixture(autouse=True)
-def short_writes(monkeypatch):
-    """As if the tensors had megabytes: a change writes each in several pieces."""
-    monkeypatch.setattr("safetensors._saving.journal._WRITE_NBYTES", 16 << 10)
 
 
 def one_file(folder):

@@ -14,6 +14,7 @@ from safetensors._torch import transfer
 from safetensors.torch import save_file
 from support import fake_cuda
 from support.fake_cuda import ASYNC, LAZY
+from support.threads import together
 
 TENSORS = {
     **{f"l{i:02}": torch.randn(100 + i, 50) for i in range(40)},
@@ -279,19 +280,14 @@ def test_several_take_the_same(path, device):
     with safe_open(path, "pt") as f:
         for _ in range(10):
             with f.prefetch(device=device) as loader:
-                results = []
 
-                def take(loader=loader, results=results):
+                def take(_, loader=loader):
                     try:
-                        results.append(loader.take("big"))
+                        return loader.take("big")
                     except SafetensorError as error:
-                        results.append(str(error))
+                        return str(error)
 
-                threads = [threading.Thread(target=take) for _ in range(4)]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
+                results = together(take, range(4))
                 tensors = [result for result in results if isinstance(result, torch.Tensor)]
                 assert len(tensors) == 1
                 assert sum("already delivered" in str(r) for r in results) == 3
@@ -302,18 +298,13 @@ def test_several_iterate(path, device):
     with safe_open(path, "pt") as f:
         for budget in (None, 30_000):
             with f.prefetch(device=device, budget_bytes=budget) as loader:
-                found, lock = [], threading.Lock()
+                found = []
 
-                def walk(loader=loader, found=found, lock=lock):
+                def walk(_, loader=loader, found=found):
                     for name, tensor in loader:
-                        with lock:
-                            found.append((name, tensor))
+                        found.append((name, tensor))
 
-                threads = [threading.Thread(target=walk) for _ in range(3)]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
+                together(walk, range(3))
                 assert len(found) == len(TENSORS)
                 same(dict(found), TENSORS)
 

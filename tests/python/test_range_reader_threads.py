@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from support import children
 from support.range_readers import MemoryReader
+from support.threads import together
 
 pytestmark = pytest.mark.slow
 
@@ -106,20 +107,12 @@ def test_prefetch():
 
 def test_many_threads_share_a_handle():
     with safe_open(MemoryReader(save(BIG)), "np") as file:
-        failed = []
 
         def work(first):
             for i in range(first, first + 20):
-                tensor = file.get_tensor(f"t{i % 16}")
-                if not (tensor == i % 16).all():
-                    failed.append(i)
+                assert (file.get_tensor(f"t{i % 16}") == i % 16).all()
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failed
+        together(work, range(8))
 
 
 def test_the_first_error_of_several_threads_is_raised():

@@ -14,6 +14,7 @@ from support import misbehaving
 from support.certificates import certificate
 from support.delay_proxy import DelayProxy
 from support.servers import Answer, RangeServer, redirect
+from support.threads import together
 
 pytestmark = pytest.mark.slow
 
@@ -119,13 +120,7 @@ def test_most_at_once():
         return CONTENT
 
     with RangeServer({"/file": wait}) as server:
-        threads = [
-            threading.Thread(target=ask, args=(server,), kwargs={"timeout": 10}) for _ in range(5)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(lambda _: ask(server, timeout=10), range(5))
         assert server.most_at_once == 5
 
 
@@ -214,14 +209,7 @@ def test_a_proxy_limits_the_bandwidth_of_all_connections():
     content = bytes(1 << 18)
     server = RangeServer({"/file": content})
     with server, DelayProxy(server.port, bandwidth=1 << 20) as proxy:
-        threads = [
-            threading.Thread(target=lambda: urllib.request.urlopen(proxy.url("/file")).read())
-            for _ in range(2)
-        ]
         begin = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(lambda _: urllib.request.urlopen(proxy.url("/file")).read(), range(2))
         assert 0.5 <= time.monotonic() - begin < 5
     assert proxy.bytes_received >= 2 * len(content)

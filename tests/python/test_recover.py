@@ -118,17 +118,6 @@ def test_back(tmp_path, length):
     assert model_saves.state(folder, LIMITS) == "old"
 
 
-def test_every_prefix_rolls_back(tmp_path):
-    folder = tmp_path / "model"
-    model_saves.make(folder, model_saves.ONE)
-    old = {TWO[0]: [1, 2, 3], INDEX: [3, 4, 5]}
-    data = switch_of(old=old, companions=["config.json"]).encode()
-    for length in range(len(data)):
-        make_switch(folder, data[:length].decode())
-        assert recover(folder) == "rolled back"
-    assert model_saves.state(folder, LIMITS) == "old"
-
-
 def test_saving_recovers_first(tmp_path):
     """Also a model that another name's save leaves alone."""
     folder = tmp_path / "model"
@@ -242,14 +231,6 @@ def test_readers_of_other_models_do_not_care(tmp_path):
         path.unlink()
     with pytest.raises(SafetensorError, match=r"a save of `model\.fp16` was interrupted"):
         model_saves.load(tmp_path)  # the index of x is not the model that was here
-    for name in (".notes.save", f".{RANDOM}.save", "a.save", ".x.0123.save"):
-        make_switch(tmp_path, "{}", name)
-    shutil.rmtree(tmp_path / f".model.fp16.{RANDOM}.save")
-    (tmp_path / f".x.{RANDOM}.save").write_text("{}")
-    (tmp_path / f".y.{RANDOM}.save").mkdir(0o755)
-    (tmp_path / f".y.{RANDOM}.save" / "switch").write_text("{}")
-    (tmp_path / f".z.{RANDOM}.save").mkdir(0o700)
-    assert model_saves.same(model_saves.load(tmp_path), model_saves.NEW)
 
 
 def refused(folder, reason):
@@ -266,27 +247,25 @@ def refused(folder, reason):
 
 
 HOSTILE = {
-    "a number": ("5", "it is not a switch file"),
-    "a list": ("[]", "it is not a switch file"),
-    "no inodes": ('{"shards": 1, "old": {}, "companions": []}', "it is not a switch file"),
-    "more": (switch_of(x=1), "it is not a switch file"),
-    "no shards": (switch_of(shards=0), "it has a bad number of shards: 0"),
-    "shards below none": (switch_of(shards=-1), "it has a bad number of shards: -1"),
-    "many shards": (switch_of(shards=100000), "it has a bad number of shards: 100000"),
-    "huge shards": (switch_of(shards=1e999), "it has a bad number of shards: Inf"),
-    "true shards": (switch_of(shards=True), "it has a bad number of shards: true"),
-    "text shards": (switch_of(shards="1"), "it has a bad number of shards: 1"),
-    "old list": (switch_of(old=["x"]), "its list of old files is not an object"),
-    "few inodes": (switch_of(inodes=[]), "its list of inodes is not one of 1 numbers"),
-    "text inodes": (switch_of(inodes=["1"]), "its list of inodes is not one of 1 numbers"),
-    "inodes": (switch_of(inodes=1), "its list of inodes is not one of 1 numbers"),
-    "companions": (switch_of(companions={}), "its list of companions is not a list"),
-    "deep": ('{"shards":' + "[" * 1_000_000, "it has a bad number of shards: ["),
-    "deep objects": ('{"shards":' * 1_000_000, "it has a bad number of shards: {"),
+    "content": ("5", "it is not a switch file"),
+    "a file of another model": (
+        switch_of(old={"config.json": [1, 2, 3]}),
+        "it names 'config.json', which is no file of `model`",
+    ),
+    "a long name": (switch_of(old={"x" * 100_000: [1, 2, 3]}), "it names 'xxx"),
+    "a companion": (
+        switch_of(companions=["config.json", "../config.json"]),
+        "it names '../config.json', which is no companion of a model",
+    ),
+    "an identity": (
+        switch_of(old={"model.safetensors": [1, 2]}),
+        "it has a bad size, time or inode of model.safetensors",
+    ),
     "lost shards": (
         switch_of(shards=3, inodes=[1, 2, 3, 4]),
         "the new model-00001-of-00003.safetensors is mis",
     ),
+    "size": (" " * ((64 << 20) + 1), "it has 67,108,865 bytes, more than 67,108,864"),
 }
 
 
@@ -297,94 +276,18 @@ def test_hostile_switch(tmp_path, case):
     refused(tmp_path, reason)
 
 
-NAMES = [
-    "", ".", "..", "/etc/passwd", "../model.safetensors", "sub/model.safetensors", "config.json",
-    "model.safetensors/", "./model.safetensors", "other.safetensors", ".model.safetensors",
-    "model-00001-of-00002.safetensors.bak", "model-1-of-2.safetensors", "model.safetensors\0",
-    "model-00001-of-00002.safetensors\n", "a\\model.safetensors", "model.safetensors.index.json ",
-    "model-\u0660\u0660\u0660\u0660\u0660-of-00002.safetensors", SWITCH, "x" * 100_000,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name)[:40])
-def test_hostile_names(tmp_path, name):
-    """Only the files of the model may be named."""
-    for other in ("config.json", "other.safetensors"):
-        (tmp_path / other).touch()
-    found = identity(tmp_path / "config.json")
-    make_switch(tmp_path, switch_of(old={name: found}))
-    refused(tmp_path, f"it names {name[:100]!r}, which is no file of `model`")
-
-
-COMPANIONS = [
-    None, 1, ["a.json"], "", ".", "..", "../config.json", "/etc/passwd.json", ".profile.json",
-    "a/config.json", "a\\config.json", "config.json\0", "model.safetensors", INDEX,
-    "model.sums.json", "run.sh", "authorized_keys", "quant_config.json", "config.json\n",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", COMPANIONS, ids=lambda name: ascii(name)[:40])
-def test_hostile_companions(tmp_path, name):
-    """Only what a conversion copies may be named."""
-    make_switch(tmp_path, switch_of(companions=["config.json", name]))
-    (tmp_path / SAVE / "+config.json").write_text("new")
-    shown = name if isinstance(name, str) else json.dumps(name)[:4].partition('"')[0]
-    refused(tmp_path, f"it names {shown[:100]!r}, which is no companion of a model")
-
-
-BAD = [None, 1, [], [1], [1, 2], [1, 2, 3, 4], [1, 2.0, 3], [True, 1, 2], ["1", 2, 3]]
-
-
-@pytest.mark.parametrize("found", BAD)
-def test_hostile_identities(tmp_path, found):
-    make_switch(tmp_path, switch_of(old={"model.safetensors": found}))
-    refused(tmp_path, "it has a bad size, time or inode of model.safetensors")
-
-
-def test_a_name_twice(tmp_path):
-    """Which identity is meant would be a guess."""
-    folder = tmp_path / "model"
-    interrupted(folder)
-    good = identity(folder / "model.safetensors")
-    text = (folder / SWITCH).read_text()
-    twice = f'"old": {{"model.safetensors": {good}, "model.safetensors": [1, 2, 3]}}'
-    (folder / SWITCH).write_text(re.sub(r'"old": {.*?}', twice, text))
-    refused(folder, "the JSON has the key 'model.safetensors' twice in one object")
-
-
 def test_switches_that_are_no_files(tmp_path):
-    """A link, a pipe, a directory, a socket: refused at once."""
-    import socket
-
+    """A link and a pipe: refused at once."""
     target = tmp_path / "target"
     target.write_text('{"shards": 1, "old": {}}')
-
-    def bind(path):
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(os.path.basename(path))
-
-    def link(path):
-        os.symlink(target, path)
-
     folder = tmp_path / "model"
     (folder / SAVE).mkdir(0o700, parents=True)
-    here = os.getcwd()
-    os.chdir(folder / SAVE)  # the path of a socket is short
-    try:
-        for make in (link, os.mkfifo, os.mkdir, bind):
-            make(folder / SWITCH)
-            refused(folder, "it is a symbolic link" if make is link else "it is not a regular file")
-            (shutil.rmtree if (folder / SWITCH).is_dir() else os.unlink)(folder / SWITCH)
-    finally:
-        os.chdir(here)
+    (folder / SWITCH).symlink_to(target)
+    refused(folder, "it is a symbolic link")
+    (folder / SWITCH).unlink()
+    os.mkfifo(folder / SWITCH)
+    refused(folder, "it is not a regular file")
     assert target.exists()
-
-
-def test_a_huge_switch(tmp_path):
-    make_switch(tmp_path, "")
-    with open(tmp_path / SWITCH, "wb") as file:
-        file.truncate((64 << 20) + 1)
-    refused(tmp_path, "it has 67,108,865 bytes, more than 67,108,864")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
@@ -403,21 +306,6 @@ def test_another_users_switch_and_index(tmp_path):
     ):
         stn.save_files(model_saves.NEW, folder)
     assert listing(folder) == before
-
-
-def test_names_are_no_saves(tmp_path):
-    """Names that do not fit are other programs' folders."""
-    names = [
-        f"model.{RANDOM}.save",
-        f".{RANDOM}.save",
-        f".model.{RANDOM[1:]}.save",
-        f".model.{RANDOM.upper()}.save",
-        f".model.{RANDOM}.save~",
-    ]
-    for name in names:
-        make_switch(tmp_path, "{}", name)
-    assert recover(tmp_path) == "clean"
-    assert len(os.listdir(tmp_path)) == len(names)
 
 
 def test_a_model_that_was_saved_since(tmp_path):

@@ -2,7 +2,6 @@
 
 import builtins
 import os
-import threading
 import time
 
 import fsspec
@@ -15,6 +14,7 @@ from safetensors._remote import filesystems
 from safetensors._remote.open import find_shards, open_reader
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
+from support.threads import together
 
 CONTENT = bytes(range(256)) * 64
 CANARY = "CANARY1234567890"
@@ -265,20 +265,7 @@ def test_some_run_one_command_at_a_time(scheme, failing, monkeypatch):
     opened = read(f"{scheme}://host/models/m.safetensors")
     assert opened.concurrency == 1
     opened.open(1)
-    failures = []
-
-    def part():
-        try:
-            assert opened.read(5, 2) == CONTENT[5:7]
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=part) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    assert together(lambda _: opened.read(5, 2), range(8)) == [CONTENT[5:7]] * 8
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -14,6 +14,7 @@ from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
 from support.misbehaving import MisbehavingServer
 from support.servers import Answer, RangeServer, asked_range, etag
+from support.threads import together
 
 KIB = 1 << 10
 CONTENT = bytes(i * 31 % 251 for i in range(300 * KIB))
@@ -327,11 +328,7 @@ def test_threads_read_at_once():
             for at in range(offset, offset + 5000, 1000):
                 results[at] = bytes(reader.read(at, 1000))
 
-        threads = [threading.Thread(target=read, args=(i * 5000,)) for i in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(read, range(0, 80_000, 5000))
         assert len(results) == 80
         assert all(results[at] == CONTENT[at : at + 1000] for at in results)
 

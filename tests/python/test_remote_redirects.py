@@ -16,6 +16,7 @@ from safetensors._remote.urls import Url
 from support.certificates import certificate
 from support.misbehaving import MisbehavingServer
 from support.servers import Answer, RangeServer, redirect
+from support.threads import together
 
 CONTENT = bytes(range(256)) * 100
 PATH = "/m.safetensors"
@@ -134,15 +135,7 @@ def test_an_expired_redirect_is_followed_again_once_for_all_threads():
         reader = reader_of(first.url(PATH))
         check(reader)
         valid[0] = "2"
-        results = []
-        threads = [
-            threading.Thread(target=lambda: results.append(reader.read(5, 10))) for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert results == [CONTENT[5:15]] * 8
+        assert together(lambda _: reader.read(5, 10), range(8)) == [CONTENT[5:15]] * 8
         assert first.requests == 2
         valid[0] = "3"
         first.files[PATH] = redirect(f"{last.url('/file')}?sig=2")

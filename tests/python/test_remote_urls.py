@@ -5,7 +5,7 @@ import time
 import pytest
 
 from safetensors import SafetensorError
-from safetensors._remote.redact import redact
+from safetensors._redact import redact
 from safetensors._remote.urls import Url, join
 
 CANARY = "cAnArY"

@@ -22,6 +22,7 @@ from safetensors._torch import transfer
 from safetensors._torch.save_file_async import _flat_bytes, _reader_of
 from safetensors.numpy import load_file
 from support import children, fake_cuda, mounts
+from support.threads import together
 
 pytestmark = pytest.mark.slow
 
@@ -356,28 +357,16 @@ def test_cancel_works_while_the_save_waits(tmp_path, gate):
 
 
 def test_several_threads_save_at_once(tmp_path):
-    errors = []
-
     def work(number):
-        try:
-            for i in range(5):
-                array = np.full(CHUNK // 2 + number, 10 * number + i, "u1")
-                path = tmp_path / f"{number}.{i}"
-                future = safetensors.numpy.save_file_async(
-                    {"a": array}, path, budget_bytes=2 * CHUNK
-                )
-                array[:] = 255
-                future.result(60)
-                assert (load_file(path)["a"] == 10 * number + i).all()
-        except BaseException as error:
-            errors.append(error)
+        for i in range(5):
+            array = np.full(CHUNK // 2 + number, 10 * number + i, "u1")
+            path = tmp_path / f"{number}.{i}"
+            future = safetensors.numpy.save_file_async({"a": array}, path, budget_bytes=2 * CHUNK)
+            array[:] = 255
+            future.result(60)
+            assert (load_file(path)["a"] == 10 * number + i).all()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    together(work, range(4))
     assert len(os.listdir(tmp_path)) == 20
 
 

@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import stat
-import struct
 import tempfile
 
 import numpy as np
@@ -19,12 +18,11 @@ pytestmark = [
     pytest.mark.skipif(
         not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become another user"
     ),
-    pytest.mark.skipif(not hasattr(os, "setxattr"), reason="access lists as Linux has them"),
+    pytest.mark.skipif(not hasattr(os, "setresuid"), reason="changes users as Linux does"),
 ]
 
-OWNER, SAVER, NAMED = 1001, 1002, 1006
+OWNER, SAVER = 1001, 1002
 TEAM, STAFF = 2001, 2002
-ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 
 SCRIPT = """
 import json, os, shutil, sys
@@ -47,30 +45,6 @@ os.setresgid(2002, 2002, 2002)
 os.setresuid(1002, 1002, 1002)
 save(path)
 """
-
-
-def access_list(mode, user, rights):
-    """Returns an access control list in the kernel's format with an entry for a user."""
-    nobody = 0xFFFFFFFF
-    entries = [
-        (1, mode >> 6 & 7, nobody),
-        (2, rights, user),
-        (4, mode >> 3 & 7, nobody),
-        (16, 7, nobody),
-        (32, mode & 7, nobody),
-    ]
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
-
-
-def set_list(path, name, entries):
-    try:
-        os.setxattr(path, name, entries)
-    except OSError:
-        pytest.skip("no access lists on this file system")
-
-
-def has_list(path):
-    return ACCESS in os.listxattr(path)
 
 
 @pytest.fixture
@@ -112,38 +86,3 @@ def test_a_member_of_the_group_keeps_it(path, way):
 def test_without_the_group_both_get_the_rights_that_both_had(path, way, before, after):
     path.chmod(before)
     assert save_as([], way, path) == (STAFF, after)
-
-
-@every_way
-def test_an_access_list_is_kept_with_the_group(path, way):
-    entries = access_list(0o640, NAMED, 0)
-    set_list(path, ACCESS, entries)
-    assert save_as([TEAM], way, path) == (TEAM, 0o670)  # the group bits are the mask
-    assert os.getxattr(path, ACCESS) == entries
-
-
-@every_way
-@pytest.mark.parametrize("rights", [0, 7])
-def test_an_access_list_is_lost_with_the_group(path, way, rights):
-    set_list(path, ACCESS, access_list(0o644, NAMED, rights))
-    assert save_as([], way, path) == (STAFF, 0o600)
-    assert not has_list(path)
-
-
-@every_way
-def test_a_default_list_of_the_folder_does_not_open_the_file(path, way):
-    path.chmod(0o644)
-    set_list(path.parent, DEFAULT, access_list(0o777, NAMED, 7))
-    assert save_as([TEAM], way, path) == (TEAM, 0o644)
-    assert not has_list(path)
-
-
-@every_way
-def test_other_attributes_are_not_kept(path, way):
-    path.chmod(0o644)
-    try:
-        os.setxattr(path, "user.note", b"x")
-    except OSError:
-        pytest.skip("no extended attributes on this file system")
-    save_as([TEAM], way, path)
-    assert "user.note" not in os.listxattr(path)

@@ -9,6 +9,7 @@ import pytest
 from safetensors import SafetensorError, safe_create, safe_open
 from safetensors import numpy as stn
 from support import model_saves
+from support.threads import together
 
 MODEL = {
     "a": np.full(100, 1, "f4"),
@@ -165,11 +166,7 @@ def test_threads(tmp_path):
             for i in range(first, 40, 4):
                 writer.write(str(i), bytes([i]) * specs[str(i)][1][0])
 
-        threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(work, range(4))
     found = model_saves.load(tmp_path / "m")
     assert len(found) == 40
     assert all(set(array.tolist()) == {int(name)} for name, array in found.items())

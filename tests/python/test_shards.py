@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, load_files, load_into, save_file, stream_files
+from safetensors.torch import load_file, load_files, save_file
 from support import children, memory, sharded
 
 BACKENDS = sharded.BACKENDS
@@ -34,42 +34,6 @@ def test_order_is_by_file_and_offset(model):
     wanted = [name for path in sharded.shards_of(model) for name in load_file(path)]
     assert list(load_files(model)) == wanted
     assert list(load_files(model, keys=reversed(wanted[3:9]))) == wanted[3:9]
-
-
-def test_directory_without_an_index(tmp_path, tensors):
-    """Its numbered files are loaded, in order, and no hidden ones."""
-    names = list(tensors)
-    first, second = (tmp_path / f"x-{i}-of-00002.safetensors" for i in (1, 2))
-    save_file({name: tensors[name] for name in names[:9]}, second)
-    save_file({name: tensors[name] for name in names[9:]}, first)
-    (tmp_path / "._a.safetensors").write_bytes(b"left by a file manager")
-    (tmp_path / "config.json").write_text("{}")
-    found = load_files(tmp_path)
-    sharded.check(found, tensors)
-    assert list(found)[: len(names) - 9] == list(load_file(first))
-
-
-def test_which_index_is_used(tmp_path, tensors):
-    """model.safetensors.index.json is used, else a single other index; several are an error."""
-    sharded.write(tmp_path, tensors, 2)
-    few = dict.fromkeys(list(tensors)[::2], "model-00001-of-00002.safetensors")
-    other = sharded.write_index(tmp_path / "x.safetensors.index.json", few)
-    sharded.check(load_files(tmp_path), tensors)
-    (tmp_path / "model.safetensors.index.json").unlink()
-    assert load_files(tmp_path).keys() == few.keys()
-    shutil.copy(other, tmp_path / "y.safetensors.index.json")
-    sharded.check(load_files(tmp_path), tensors)
-
-
-def test_the_models_index_is_preferred(tmp_path, tensors):
-    """It is preferred to another index and to files that it does not name."""
-    sharded.write(tmp_path, tensors, 2)
-    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-    few = dict.fromkeys(list(tensors)[::2], first)
-    sharded.write_index(tmp_path / "a.safetensors.index.json", {list(tensors)[1]: second})
-    sharded.write_index(tmp_path / "model.safetensors.index.json", few)
-    with pytest.warns(UserWarning, match=f"{second} is not used: model.safetensors.index.json"):
-        assert load_files(tmp_path).keys() == few.keys()
 
 
 def test_nothing_to_load(tmp_path):
@@ -111,44 +75,16 @@ def test_the_same_name_in_two_files(model, tmp_path):
     assert second.name in str(caught.value)
 
 
-NO_WEIGHT_MAP = "has no object `weight_map`"
-BELOW = "not a file below the index's directory"
 HOSTILE = {
-    "empty": (b"", "is not JSON"),
-    "cut": (b'{"weight_map": {"a": "b', "is not JSON"),
-    "binary": (bytes(range(256)), "is not JSON"),
-    "deep": (b"[" * 200_000, "is not JSON"),
-    "deep in the map": (
-        b'{"weight_map": ' + b'{"a":' * 200_000,
-        "names no file for tensor 'a', but an object",
-    ),
-    "array": (b"[]", NO_WEIGHT_MAP),
-    "text": (b'"weight_map"', NO_WEIGHT_MAP),
-    "without": (b'{"metadata": {}}', NO_WEIGHT_MAP),
-    "null": (b'{"weight_map": null}', NO_WEIGHT_MAP),
-    "pairs": (b'{"weight_map": [["a", "b"]]}', NO_WEIGHT_MAP),
-    "number": (b'{"weight_map": {"a": 1}}', "names no file for tensor 'a', but 1"),
+    "JSON": (b'{"weight_map": {"a": "b', "is not JSON"),
+    "deep": (b'{"weight_map": ' + b'{"a":' * 200_000, "for tensor 'a', but an object"),
+    "no map": (b"[]", "has no object `weight_map`"),
     "list": (b'{"weight_map": {"a": ["b"]}}', "names no file for tensor 'a'"),
-    "object": (b'{"weight_map": {"a": {}}}', "names no file for tensor 'a'"),
-    "parent": (b'{"weight_map": {"a": "../b.safetensors"}}', BELOW),
-    "parent inside": (b'{"weight_map": {"a": "c/../../b.safetensors"}}', BELOW),
-    "absolute": (b'{"weight_map": {"a": "/etc/passwd"}}', BELOW),
-    "drive": (b'{"weight_map": {"a": "C:b.safetensors"}}', BELOW),
-    "backslashes": (b'{"weight_map": {"a": "..\\\\b.safetensors"}}', BELOW),
-    "share": (b'{"weight_map": {"a": "\\\\\\\\host\\\\share\\\\b"}}', BELOW),
-    "no name": (b'{"weight_map": {"a": ""}}', BELOW),
-    "dot": (b'{"weight_map": {"a": "."}}', BELOW),
-    "nul": (b'{"weight_map": {"a": "b\\u0000.safetensors"}}', "no file can have this name"),
-    "surrogate": (
-        b'{"weight_map": {"a": "\\ud800.safetensors"}}',
-        "is not JSON: The surrogate pair",
+    "parent": (
+        b'{"weight_map": {"a": "../b.safetensors"}}',
+        "not a file below the index's directory",
     ),
-    "two maps": (b'{"weight_map": {}, "weight_map": {"a": "b"}}', "has two objects `weight_map`"),
     "utf-16": ('{"weight_map": {"a": "b"}}'.encode("utf-16"), "is not JSON: not UTF-8"),
-    "many files": (
-        json.dumps({"weight_map": {str(i): str(i) for i in range(100_001)}}).encode(),
-        "names more than 100,000 files",
-    ),
 }
 
 
@@ -163,15 +99,6 @@ def test_hostile_indexes(tmp_path, case):
     assert text in str(caught.value)
     assert str(index) in str(caught.value)
     assert len(str(caught.value)) < 600
-
-
-def test_an_index_that_is_too_large(tmp_path):
-    """An index that is too large is not read to its end."""
-    index = tmp_path / "model.safetensors.index.json"
-    with open(index, "wb") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(SafetensorError, match="larger than 100000000 bytes"):
-        load_files(index)
 
 
 MB = 1 << 20
@@ -215,21 +142,15 @@ def test_memory_of_an_index(tmp_path, case):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_an_index_that_is_not_a_regular_file(tmp_path, tensors):
+def test_an_index_that_is_not_a_regular_file(tmp_path):
     """It is refused at once, and the error names it."""
     pipe = tmp_path / "model.safetensors.index.json"
     os.mkfifo(pipe)
-    for call in (load_files, lambda path: list(stream_files(path))):
-        for path in (tmp_path, pipe):
-            with pytest.raises(SafetensorError, match="found a named pipe") as caught:
-                call(path)
-            assert str(pipe) in str(caught.value)
-    with pytest.raises(OSError, match="found a named pipe"):
-        load_into(tensors, pipe)
-    device = tmp_path / "zero.json"
-    device.symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="found a device"):
-        load_files(device)
+    for path in (tmp_path, pipe):
+        with pytest.raises(SafetensorError, match="found a named pipe") as caught:
+            load_files(path)
+        assert isinstance(caught.value, OSError)
+        assert str(pipe) in str(caught.value)
 
 
 def test_a_missing_shard(copied):

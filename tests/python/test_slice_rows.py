@@ -1,6 +1,6 @@
 """Slices as sequences: iterating, len() and Python's sequence protocol over axis 0."""
 
-import threading
+import itertools
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from support import file_builder, operations
 from support.dtype_table import SAVEABLE, needs_torch_dtype
 from support.file_builder import raw
 from support.range_readers import FailingReader, MemoryReader
+from support.threads import together
 
 SHAPES = {
     "matrix": (4, 3), "vector": (5,), "cube": (2, 3, 4), "one": (1, 2), "no rows": (0, 3),
@@ -193,15 +194,7 @@ def test_an_error_ends_the_iteration():
 def test_threads_share_an_iterator(wide, backend):
     """Each row goes to one thread."""
     with opened(wide, "np", backend) as file:
-        rows, found = iter(file.get_slice("w")), []
-
-        def take():
-            for row in rows:
-                found.append(row.tobytes())
-
-        threads = [threading.Thread(target=take) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(found) == sorted(row.tobytes() for row in file.get_tensor("w"))
+        rows = iter(file.get_slice("w"))
+        found = together(lambda _: [row.tobytes() for row in rows], range(4))
+        wanted = sorted(row.tobytes() for row in file.get_tensor("w"))
+        assert sorted(itertools.chain.from_iterable(found)) == wanted

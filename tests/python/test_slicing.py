@@ -321,7 +321,7 @@ LARGE = (64, 1 << 16)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/io")
 @pytest.mark.parametrize("framework", ["np", "pt"])
 def test_pread_reads_a_rows_own_bytes(tmp_path, framework):
-    """A row slice reads that row, a column slice at most 64 KiB more for each row."""
+    """A slice or a list of slices reads its rows, a column slice at most 64 KiB more for each."""
     pytest.importorskip("torch" if framework == "pt" else "numpy")
     fill = np.arange(LARGE[0] * LARGE[1], dtype="<u4")
     path = file_builder.write(
@@ -330,14 +330,9 @@ def test_pread_reads_a_rows_own_bytes(tmp_path, framework):
     row = LARGE[1] * 4
     with safe_open(path, framework, backend="pread") as handle:
         part = handle.get_slice("a")
-        cases = {
-            "row": (5, row), "rows": (slice(5, 9), 4 * row), "within a row": ((5, slice(7, 9)), 8),
-            "every 16th row": (slice(None, None, 16), 4 * row), "nothing": (slice(0, 0), 0),
-            "element": ((-1, -1), 4),
-        }  # fmt: skip
-        for label, (index, size) in cases.items():
+        for index, size in ((slice(5, 9), 4 * row), ([slice(5, 6), slice(40, 42)], 3 * row)):
             part[index]
-            assert min(read_bytes(lambda i=index: part[i]) for _ in range(3)) == size, label
+            assert min(read_bytes(lambda i=index: part[i]) for _ in range(3)) == size
         few = min(read_bytes(lambda: part[:, 3:5]) for _ in range(3))
         assert LARGE[0] * 8 <= few <= LARGE[0] * (8 + (64 << 10))
         assert as_array(part[:, 3:5]).tolist() == fill.reshape(LARGE)[:, 3:5].tolist()

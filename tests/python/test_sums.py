@@ -180,29 +180,12 @@ def rebuilt(content):
 
 HOSTILE = [
     ("format", "safetensors", "`format` is not"),
-    ("version", 2, "version 2 is unknown"),
-    ("version", True, "version true is unknown"),
-    ("version", 1.0, "version 1.0 is unknown"),
-    ("block_size", 0, "`block_size` is 0"),
-    ("block_size", 1 << 70, "`block_size` is"),
     ("files", [], "`files` is not an object"),
-    ("files", {"/etc/passwd": {}}, "is not a file below the folder"),
-    ("files", {"../m": {}}, "is not a file below the folder"),
-    ("files", {"a\\..\\b": {}}, "is not a file below the folder"),
-    ("files", {"C:m": {}}, "is not a file below the folder"),
-    ("files", {"": {}}, "is not a file below the folder"),
-    ("files", {"./.": {}}, "is not a file below the folder"),
-    ("files", {"a\0": {}}, "is not a file below the folder"),
     ("files", {"m.safetensors": 3}, 'file "m.safetensors" is not an object'),
-    ("files", {"m.safetensors": {"size": -1}}, "has no size"),
-    ("files", {"m.safetensors": {"size": 1e3}}, "has no size"),
     ("files", {"m.safetensors": {"size": 1}}, "null is not a digest"),
-    ("files", {}, "its file is not in `files`"),
     ("tensors", None, "`tensors` is not an object"),
-    ("tensors", {"\ud800": {}}, "surrogate pair"),
     ("tensors", {"a": 1}, 'tensor "a" is not an object'),
     ("whole", [], "there is no digest"),
-    ("whole", ["xxh3-128:" + "0" * 32], "`whole` is not the digest of the tensors' digests"),
     ("whole", ["md5:" + "0" * 32], "is not a digest"),
 ]
 
@@ -227,15 +210,9 @@ def test_hostile_tensors(model):
     path = model.parent / "m.sums.json"
     good = json.loads(path.read_bytes())
     for key, value, said in [
-        ("file", "other", "its file is not in `files`"),
         ("file", ["m.safetensors"], "its file is not in `files`"),
         ("digest", "xxh3-128:" + "0" * 32, "is not a list"),
-        ("digest", ["xxh3-128:" + "0" * 31], "is not a digest"),
-        ("digest", ["xxh3-128:" + "A" * 32], "is not a digest"),
         ("digest", ["xxh3-128:" + "0" * 32] * 2, "is not a digest, or the second one"),
-        ("digest", ["xxh3-128:" + "0" * 32], "`whole` is not the digest"),
-        ("blocks", "AAAA", "do not have 8 bytes each"),
-        ("blocks", "\u20ac", "are not base64"),
         ("blocks", 3, "is not a string"),
     ]:
         bad = copy.deepcopy(good)
@@ -261,32 +238,8 @@ def test_hostile_tensors(model):
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [
-        (b"", "not JSON"),
-        (b"[]", "is not an object"),
-        (b"\xff", "not JSON"),
-        (b"[" * 100_000, "is not an object"),
-        (b'{"a":' * 100_000, "nested deeper than 127 levels"),
-        (b'{"a":' + b"[" * 100_000, "nested deeper than 127 levels"),
-        (b'{"a":1,"b":2,"a":1}', '"a" occurs twice'),
-        (b'{"tensors":{"x":{"file":"a","file":"b"}}}', '"file" occurs twice'),
-        (b'{"version":NaN}', "not JSON"),
-        (b'{"version":' + b"9" * 5000 + b"}", "Invalid sums"),
-        (b" " * 100_000_001, "more than 100,000,000 bytes"),
-    ],
-    ids=[
-        "empty",
-        "list",
-        "utf8",
-        "lists",
-        "objects",
-        "depth",
-        "twice",
-        "twice-inside",
-        "nan",
-        "digits",
-        "size",
-    ],
+    [(b"", "not JSON"), (b" " * 100_000_001, "more than 100,000,000 bytes")],
+    ids=["empty", "size"],
 )
 def test_hostile_bytes(tmp_path, data, said):
     """What is no file of sums is refused."""
@@ -294,30 +247,6 @@ def test_hostile_bytes(tmp_path, data, said):
     path.write_bytes(data)
     with pytest.raises(SafetensorError, match=said):
         sums.read(str(path))
-
-
-def test_each_bit_of_small_sums(tmp_path):
-    """A damaged file of sums never accuses a tensor."""
-    model = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (3,))})
-    cli.output("hash", model, "--write")
-    path = tmp_path / "m.sums.json"
-    good = path.read_bytes()
-    wanted = sums.read(str(path))
-    refused = 0
-    for at in range(len(good)):
-        bad = bytearray(good)
-        bad[at] ^= 1
-        path.write_bytes(bad)
-        try:
-            found = sums.read(str(path))
-        except SafetensorError:
-            refused += 1
-            continue
-        # What is left: size and header, which say "another file", and blocks, which disagree.
-        assert {n: t.digests for n, t in found.tensors.items()} == {
-            n: t.digests for n, t in wanted.tensors.items()
-        }
-    assert refused > len(good) // 2
 
 
 def test_the_hub_s_digest_of_a_file_is_kept(model):

@@ -5,7 +5,6 @@ import gc
 import itertools
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import safetensors.numpy as for_numpy
 from safetensors import SafetensorError, deserialize, safe_open
 from support import file_builder
+from support.threads import together
 
 # torch is rarely installed on a free-threaded Python; there NumPy does all the work.
 MODULES = {"np": for_numpy}
@@ -47,18 +47,6 @@ def framework_of(number):
     return FRAMEWORKS[number % len(FRAMEWORKS)]
 
 
-def together(work, count=THREADS):
-    """Runs work(0..count-1) in threads that begin together; raises the first error."""
-    barrier = threading.Barrier(count)
-
-    def begin(number):
-        barrier.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return [future.result() for future in [pool.submit(begin, i) for i in range(count)]]
-
-
 def check_once(file, number, turn):
     """Makes one call of each kind and checks its result."""
     i = (number * 7 + turn) % len(NAMES)
@@ -84,7 +72,7 @@ def test_one_handle_serves_many_threads(path, framework, backend):
                 check_once(file, number, turn)
             return number
 
-        assert together(work) == list(range(THREADS))
+        assert together(work, range(THREADS)) == list(range(THREADS))
 
 
 @every_kind
@@ -109,7 +97,7 @@ def test_each_call_works_or_says_closed_while_another_thread_closes(path, framew
                 turn += 1
             return "never closed"
 
-        answers = together(work)
+        answers = together(work, range(THREADS))
         assert answers[0] == "closer"
         assert all(answer.startswith("File is closed") for answer in answers[1:]), answers
         for i, tensor in held:
@@ -119,7 +107,7 @@ def test_each_call_works_or_says_closed_while_another_thread_closes(path, framew
 @every_kind
 def test_many_threads_may_close(path, framework, backend):
     file = safe_open(path, framework, backend=backend)
-    together(lambda number: file.close())
+    together(lambda number: file.close(), range(THREADS))
     with pytest.raises(SafetensorError, match=r"^File is closed"):
         file.keys()
 
@@ -134,7 +122,7 @@ def test_slices_are_read_by_many_threads_after_close(path, framework, backend):
             i = (number + turn) % len(NAMES)
             assert float(parts[i][turn : turn + 1][0, 0]) == i
 
-    together(work)
+    together(work, range(THREADS))
 
 
 def test_opens_in_parallel(path):
@@ -144,7 +132,7 @@ def test_opens_in_parallel(path):
             with safe_open(path, framework_of(number), backend=backend) as file:
                 check_once(file, number, turn)
 
-    together(work)
+    together(work, range(THREADS))
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -164,7 +152,7 @@ def test_saves_in_parallel(tmp_path, framework):
                 for i, name in enumerate(NAMES[:8]):
                     assert float(loaded[name].min()) == float(loaded[name].max()) == number + i
 
-    together(work)
+    together(work, range(THREADS))
     whole = module.load_file(common)
     first = float(whole[NAMES[0]][0, 0])
     assert [float(whole[name].min()) for name in NAMES[:8]] == [first + i for i in range(8)]
@@ -205,7 +193,7 @@ def test_everything_at_once(tmp_path):
             if time.monotonic() > stop:
                 break
 
-    together(work)
+    together(work, range(THREADS))
     for file in shared:
         file.close()
     assert [entry.name for entry in tmp_path.iterdir()] == ["one.safetensors"]
@@ -221,7 +209,7 @@ def test_loads_in_parallel_leave_the_garbage_collector_on(tmp_path):
         for _ in range(6):
             assert float(load(path)["t1999"][0]) == 1999
 
-    together(work)
+    together(work, range(THREADS))
     assert gc.isenabled()
 
 

@@ -1,7 +1,6 @@
 """The copier for devices without an engine, by a fake device."""
 
 import shutil
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +20,7 @@ from support.fake_device import (
     requests_for,
     tensors_in_order,
 )
+from support.threads import together
 
 DEVICES = ["cuda:0", "cuda:1", "xpu:0", "npu:1", "musa:0"]
 
@@ -319,19 +319,12 @@ def test_a_file_truncated_after_it_was_opened(mixed_path, device, tmp_path):
 
 def test_threads(mixed_path, mixed_tensors, device):
     """Concurrent loads share only the device."""
-    found = []
 
-    def work():
+    def work(_):
         with safe_open(mixed_path, "pt", backend="pread") as f:
-            found.append(load(requests_for(f), "xpu:0"))
+            return load(requests_for(f), "xpu:0")
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    for one in found:
+    for one in together(work, range(4)):
         sharded.check(one, {name: mixed_tensors[name] for name in one})
 
 

@@ -22,13 +22,14 @@ COMMON = """
                            quant=None, name="", variant="")
     whole = _core._whole_patch(b"", "F32", [0], base_digest=None)
     folder = _core._Folder(os.path.dirname(path))
-    objects = [f, folder, folder.target("t"),
+    saving = _core._ModelWriter(path + "-models", "model", False)
+    objects = [f, folder, saving, saving.temporary(1),
+               _core._InPlaceChange(folder, [], "m", True),
                _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"),
                iter(f.get_slice("a")), loader,
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
                _core._FileWriter(path + "1", True, [], SaveArguments()),
-               _core._ModelWriter(path + "-models", "model", False),
                _core._StagedSave({}, path + "2", SaveArguments()), _core._TensorHasher("F32", [1]),
                _core._PatchRecord(whole, b"", "F32", "xxh3-128"),
                delta.diff({}, {"a": f.get_tensor("a")})._change("a"),

@@ -14,15 +14,13 @@ import torch
 from safetensors import IntegrityError, SafetensorError, safe_open, sums
 from safetensors._checking import sums as _sums
 from safetensors.plan import SKIP
-from safetensors.torch import load_file, load_files, load_into, save_file, stream_files
+from safetensors.torch import load_file, load_files, load_into, save_file
 from support import cli, signed_models
 from support.range_readers import MemoryReader
-from support.signed_models import INDEX, SUMS
+from support.signed_models import INDEX, SUMS, TENSORS, into, same, shard, streamed
 
 # What an index leaves out is warned of, too.
 pytestmark = pytest.mark.filterwarnings("ignore:.* not used:UserWarning")
-
-TENSORS = {f"t.{i}": torch.full((10, 10), float(i)) for i in range(6)}
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +34,6 @@ def made(tmp_path_factory):
 @pytest.fixture
 def model(made, tmp_path):
     return signed_models.copy(made, tmp_path / "m")
-
-
-def shard(number):
-    return f"model-{number:05}-of-00003.safetensors"
-
-
-def same(found, names=tuple(TENSORS)):
-    assert set(found) == set(names)
-    assert all(torch.equal(found[name], TENSORS[name]) for name in names)
-
-
-def into(filenames, **more):
-    target = {name: torch.zeros(10, 10) for name in more.pop("keys", TENSORS)}
-    load_into(target, filenames, strict=False, **more)
-    return target
-
-
-def streamed(filenames, **more):
-    return dict(stream_files(filenames, **more))
 
 
 def by_jax(filenames, **more):

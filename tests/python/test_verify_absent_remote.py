@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from safetensors import IntegrityError, SafetensorError
-from safetensors.torch import load_files, load_into, stream_files
+from safetensors.torch import load_files, load_into
 from support import signed_models
 from support.rank_faults import values
 from support.servers import RangeServer
-from support.signed_models import INDEX, SUMS
-
-TENSORS = {f"t.{i}": torch.full((10, 10), float(i)) for i in range(6)}
+from support.signed_models import INDEX, SUMS, TENSORS, into, same, shard, streamed
 
 
 @pytest.fixture
@@ -23,25 +21,6 @@ def model(tmp_path):
     """A model of three shards with two tensors each."""
     assert len(signed_models.write(tmp_path / "m", TENSORS, 800)) == 3
     return tmp_path / "m"
-
-
-def shard(number):
-    return f"model-{number:05}-of-00003.safetensors"
-
-
-def same(found, names=tuple(TENSORS)):
-    assert set(found) == set(names)
-    assert all(torch.equal(found[name], TENSORS[name]) for name in names)
-
-
-def into(filenames, **more):
-    target = {name: torch.zeros(10, 10) for name in more.pop("keys", TENSORS)}
-    load_into(target, filenames, strict=False, **more)
-    return target
-
-
-def streamed(filenames, **more):
-    return dict(stream_files(filenames, **more))
 
 
 def refused(load, *arguments, said, **more):

@@ -16,6 +16,7 @@ from safetensors import numpy as stn
 from safetensors import torch as stt
 from support import children
 from support.file_builder import Raw
+from support.threads import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -347,11 +348,7 @@ def test_threads_share_a_writer(tmp_path):
             for i in range(first, 40, 4):
                 writer.write(f"t{i}", tensors[f"t{i}"])
 
-        threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(work, range(4))
     assert (tmp_path / "f").read_bytes() == stt.save(tensors)
 
 

@@ -3,7 +3,6 @@
 import io
 import os
 import socket
-import threading
 import time
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from safetensors import numpy as stn
 from safetensors import safe_create
+from support.threads import together
 
 SPECS = {"a": ("F32", (4,)), "b": ("U8", (1000,))}
 A = np.arange(4, dtype="f4")
@@ -93,11 +93,7 @@ def test_the_position_of_an_object(count):
                 if count == 1:
                     file.seek(3)
 
-        threads = [threading.Thread(target=work, args=(first,)) for first in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(work, range(count))
     assert file.getvalue() == stn.save(tensors)
     assert file.tell() == len(file.getvalue())
 

@@ -2,9 +2,7 @@
 // this machine can run, by one thread and by all. Prints one line of JSON a type and build.
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <random>
 #include <string>
@@ -146,30 +144,21 @@ void time_decoding(std::uint64_t rows, std::size_t iterations, const std::string
   }
 }
 
-int run(const std::vector<std::string>& args) {
+void run(const std::vector<std::string>& args) {
   const auto rows = args.size() < 2 ? std::nullopt : bench::count_from(args[0]);
   const auto iterations = args.size() < 2 ? std::nullopt : bench::count_from(args[1]);
   const std::string name = args.size() > 2 ? args[2] : "";
   const std::string type = args.size() > 3 ? args[3] : "f32";
   if (!rows || !iterations || args.size() > 4 ||
       (type != "f32" && type != "f16" && type != "bf16")) {
-    (void)std::fputs(kUsage, stderr);
-    return 2;
+    throw bench::BadArguments();
   }
   time_decoding(*rows, *iterations, name,
                 type == "f32"   ? Output::f32
                 : type == "f16" ? Output::f16
                                 : Output::bf16);
-  return EXIT_SUCCESS;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "bench_dequant: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
-}
+int main(int argc, char** argv) { return bench::run_program(argc, argv, kUsage, run); }

@@ -13,7 +13,6 @@ namespace {
 using weights::LayerKind;
 using weights::MetaValue;
 using weights::ModelConfig;
-using weights::QuantMode;
 using weights::RopeStyle;
 
 /// Returns a value of the configuration: None for what the model does not state.
@@ -94,15 +93,11 @@ py::object to_object(const MetaValue& value) {
 
 std::optional<weights::QuantParams> to_quant_params(py::handle object) {
   if (object.is_none()) return std::nullopt;
-  const auto mode_text = py::cast<std::string>(object[py::int_(0)]);
-  // The first value without a text follows the last mode.
-  for (std::uint8_t i = 0; !name(QuantMode{i}).empty(); ++i) {
-    if (mode_text == name(QuantMode{i})) {
-      return weights::QuantParams{QuantMode{i}, py::cast<int>(object[py::int_(1)]),
-                                  py::cast<int>(object[py::int_(2)])};
-    }
-  }
-  throw py::value_error("there is no mode of quantisation '" + mode_text + "'");
+  const auto name = py::cast<std::string>(object[py::int_(0)]);
+  const auto mode = weights::parse_quant_mode(name);
+  if (!mode) throw py::value_error("there is no mode of quantisation '" + name + "'");
+  return weights::QuantParams{*mode, py::cast<int>(object[py::int_(1)]),
+                              py::cast<int>(object[py::int_(2)])};
 }
 
 }  // namespace safetensors::python

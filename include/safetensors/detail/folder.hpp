@@ -22,10 +22,11 @@ namespace safetensors::detail {
 class OwnName {
  public:
   using Text = std::filesystem::path::string_type;
+  using TextView = std::basic_string_view<Text::value_type>;
 
   /// Throws: Error kInvalidArgument if the text is empty, ".", "..", or contains a separator or a
   ///   NUL; on Windows also if it names a device or a stream.
-  SAFETENSORS_API explicit OwnName(Text text);
+  SAFETENSORS_API explicit OwnName(TextView text);
 
   /// Returns `.STEM.RANDOM.KIND`, in which STEM is stem_of(name), and RANDOM is 16 hexadecimal
   /// digits of the system's generator of random numbers: nobody knows the name before the file
@@ -36,7 +37,6 @@ class OwnName {
   /// and 16 hexadecimal digits that depend on all of it. The beginning is cut between characters.
   [[nodiscard]] SAFETENSORS_API static Text stem_of(const Text& name);
 
-  using TextView = std::basic_string_view<Text::value_type>;
   /// Returns STEM of a name that random() makes of this kind, as a view of `text`; an empty view
   /// for other names.
   [[nodiscard]] SAFETENSORS_API static TextView stem_in(TextView text,
@@ -188,10 +188,6 @@ SAFETENSORS_API void write_all(ByteSink& sink, std::span<const std::byte> bytes,
 /// `file` leads to now. The function holds the file open. Throws: Error kIo.
 [[nodiscard]] SAFETENSORS_API std::function<bool()> watch_file(const std::filesystem::path& file,
                                                                const std::filesystem::path& path);
-
-/// Returns whether the system grants no write lease of a file that is mapped. On overlayfs it
-/// grants one: the mapping belongs to the file of a layer.
-[[nodiscard]] SAFETENSORS_API bool leases_see_mappings(int descriptor) noexcept;
 
 /// Returns a sink that makes a new file under the name of the place at once, and removes it unless
 /// it is committed. For files in a private folder. `like` is as for make_own_sink();

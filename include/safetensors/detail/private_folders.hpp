@@ -56,6 +56,10 @@ private_folders(const Folder& folder, std::string_view kind,
 /// Throws: Error kIo, kNotRegularFile.
 [[nodiscard]] SAFETENSORS_API bool is_used(const Folder& room);
 
+/// Shows other users, who cannot read the files of a private folder, whether the save in it is
+/// complete. Does nothing on a file system without the sticky bit.
+void show_complete(const Folder& room, bool is_complete) noexcept;
+
 }  // namespace safetensors::detail
 
 #endif

@@ -1,31 +1,42 @@
-// The recovery of saves of models. For this project's own bindings: it may change at any time.
+// The recovery of saves of models, and of changes in place. For this project's own bindings: it may
+// change at any time.
 #pragma once
 
 #if !defined(_WIN32)
 
-#include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "safetensors/detail/folder.hpp"
+#include "safetensors/detail/in_place.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/model_writer.hpp"
 
 namespace safetensors::detail {
 
-/// What a recovery of saves did.
-struct RecoveredSaves {
-  std::vector<Recovery> outcomes;         ///< of each save
-  std::vector<OwnName::Text> left_alone;  ///< the names of what is no save of this user
+/// What a recovery did in a folder.
+struct Recovered {
+  Recovery outcome = Recovery::kClean;
+  std::vector<OwnName::Text> left_alone{};  ///< the names of what is none of this user
 };
 
-/// Recovers the saves of all models in a folder or, with `file`, of those models that may have a
-/// file of this name.
+/// Recovers all that interrupted saves and changes in place have left in a folder or, with `file`,
+/// what they have left of this file and of those models that may have a file of this name.
 ///
-/// Throws: as safetensors::recover().
-[[nodiscard]] SAFETENSORS_API RecoveredSaves recover_saves(const Folder& folder,
-                                                           std::string_view file = {});
+/// Throws: as safetensors::recover(); what `before_open` throws, which is called before a file is
+///   changed in place.
+[[nodiscard]] SAFETENSORS_API Recovered recover_in(const Folder& folder, std::string_view file = {},
+                                                   const BeforeOpen& before_open = {});
+
+/// Recovers the saves of models only.
+[[nodiscard]] Recovered recover_saves(const Folder& folder, std::string_view file);
+
+/// Recovers the changes in place of all files or, if any are named, of these files and indexes.
+[[nodiscard]] SAFETENSORS_API Recovered recover_changes(const Folder& folder,
+                                                        std::span<const std::string> only = {},
+                                                        const BeforeOpen& before_open = {});
 
 /// Throws unless a file for which there was nothing to recover can be opened, or another file of
 /// its model exists: Error kInvalidArgument, or what opening it throws if it is from the system.

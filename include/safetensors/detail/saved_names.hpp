@@ -10,6 +10,11 @@
 
 namespace safetensors::detail {
 
+/// What the names of files with tensors end with.
+inline constexpr std::string_view kModelFileSuffix = ".safetensors";
+/// What the names of indexes end with, after the suffix of the files.
+inline constexpr std::string_view kIndexSuffix = ".index.json";
+
 /// The most bytes of a model's name: file names may have 255, of which the end of a shard has 27.
 inline constexpr std::size_t kMaxModelName = 228;
 

@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return _BROKEN_PIPE
     except Exception as error:
-        if os.environ.get("SAFETENSORS_TRACEBACK"):
+        if os.environ.get("SAFETENSORS_TRACEBACK", "").strip().lower() in ("1", "on"):
             output.show_traceback(error)
         return _fail(_described(error), TROUBLE)
 

@@ -29,7 +29,7 @@ safetensors meta llama.gguf
 
 _FIRST = 4
 """So many values of an array are shown."""
-_MOST = 60
+_MAX = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,8 +105,8 @@ def _described(value: Any) -> tuple[str, str]:
     if isinstance(value, list):
         first = text.value(value[:_FIRST])[1:-1]
         more = ", ..." if len(value) > _FIRST else ""
-        return f"[{len(value):,}]", text.clipped(first, _MOST) + more
-    return type(value).__name__, text.clipped(text.value(value), _MOST)
+        return f"[{len(value):,}]", text.clipped(first, _MAX) + more
+    return type(value).__name__, text.clipped(text.value(value), _MAX)
 
 
 def _as_json(value: Any) -> Any:

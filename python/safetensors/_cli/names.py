@@ -16,7 +16,7 @@ from .opening import STDIN
 from .weight_model import WeightModel
 
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
-_MOST = 10_000
+_MAX = 10_000
 
 
 def main() -> int:
@@ -26,7 +26,7 @@ def main() -> int:
     except Exception:
         return 0
     shown = (name for name in found if name.startswith(prefix) and _HARMLESS.fullmatch(name))
-    for name, _ in zip(shown, range(_MOST), strict=False):
+    for name, _ in zip(shown, range(_MAX), strict=False):
         print(name)
     return 0
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .._outline.contents import Contents, base_name, of_handles, of_weights
-from .._outline.values import MOST_VALUES, stretches
+from .._outline.values import MAX_VALUES, stretches
 from .dtypes import element_count
 from .model import Model, Placed
 from .reader import File, Tensor
@@ -36,7 +36,7 @@ def placed_in(model: Model, is_quick: bool) -> dict[str, Placed]:
 
 
 class _Sample(File):
-    """Up to MOST_VALUES values of each tensor of a file, spread evenly. Tensors of one shape have
+    """Up to MAX_VALUES values of each tensor of a file, spread evenly. Tensors of one shape have
     theirs at the same places."""
 
     is_whole = False
@@ -53,7 +53,7 @@ class _Sample(File):
 
     def values(self, tensor: Tensor) -> "Iterator[tuple[Array, int]]":
         count = element_count(tensor.shape)
-        if count <= MOST_VALUES:
+        if count <= MAX_VALUES:
             yield from self._whole.values(tensor)
             return
         parts = stretches(count, 1)

@@ -17,10 +17,10 @@ from .statistics import histogram, statistics
 from .tree_map import tree_map
 from .weight_model import opened_together
 
-_MOST_ROWS = 400
-_MOST_HISTOGRAMS = 24
-_MOST_DIFFERENCES = 60
-_MOST_VERDICTS = 4
+_MAX_ROWS = 400
+_MAX_HISTOGRAMS = 24
+_MAX_DIFFERENCES = 60
+_MAX_VERDICTS = 4
 _BINS = 48
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -51,7 +51,7 @@ def page(arguments: argparse.Namespace, out: Output) -> str:
         models = [stack.enter_context(each) for each in opened_together(paths, arguments)]
         contents = stack.enter_context(contents_of(models[0]))
         placed = [placed_in(model, arguments.quick) for model in models]
-        outline = outline_of(contents.tensors, rows=_MOST_ROWS)
+        outline = outline_of(contents.tensors, rows=_MAX_ROWS)
         blocks = [_HEAD.format(title=html.escaped(contents.title))]
         blocks.append(_summary(contents, outline, arguments))
         blocks.append(_map(outline))
@@ -91,7 +91,7 @@ def _checked(arguments: argparse.Namespace) -> list[str]:
     silent = Output("never", quiet=True)  # the page has the model's warnings
     verdicts = check.verdicts_on(arguments.path, arguments, False, silent)
     bad = [each for each in verdicts if each.kind != "ok"]
-    if not bad and len(verdicts) > _MOST_VERDICTS:
+    if not bad and len(verdicts) > _MAX_VERDICTS:
         files = sum(each.nbytes is not None for each in verdicts)
         return [f"check: ok: {text.count(files, 'file')}"]
     shown = bad[:10] or verdicts
@@ -124,7 +124,7 @@ def _histograms(placed: dict[str, Placed], is_quick: bool, out: Output) -> str:
     largest = sorted(
         (name for name, each in placed.items() if element_count(each.tensor.shape) > 1),
         key=lambda name: (-placed[name].tensor.nbytes, text.natural_key(name)),
-    )[:_MOST_HISTOGRAMS]
+    )[:_MAX_HISTOGRAMS]
     if not largest:
         return ""
     total = sum(2 * placed[name].tensor.nbytes for name in largest)
@@ -168,10 +168,10 @@ def _differences(
         said += ", of up to 1,048,576 values of each"
     body = html.wrapped(html.paragraph(said))
     if shown:
-        listed = shown[:_MOST_DIFFERENCES]
+        listed = shown[:_MAX_DIFFERENCES]
         body += _table(("tensor", "here", "there", *diff_stats.HEADS), map(_difference, listed))
-    if len(shown) > _MOST_DIFFERENCES:
-        body += html.wrapped(html.paragraph(f"… {len(shown) - _MOST_DIFFERENCES:,} more"))
+    if len(shown) > _MAX_DIFFERENCES:
+        body += html.wrapped(html.paragraph(f"… {len(shown) - _MAX_DIFFERENCES:,} more"))
     return _section(f"Against {base_name(arguments.against)}", body)
 
 

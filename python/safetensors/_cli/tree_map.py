@@ -8,12 +8,12 @@ from .._outline.html import escaped
 from .._outline.tree import Row
 from . import text
 
-_MOST_PIECES = 1600
+_MAX_PIECES = 1600
 """Rectangles and labels of a map."""
 _LEAST_AREA = 3.0
-_MOST_COPIES = 100
+_MAX_COPIES = 100
 """Of rows that are alike, each is drawn, as long as there are not more."""
-_MOST_DEPTH = 8
+_MAX_DEPTH = 8
 _LABEL = 11
 """The height of a line of text."""
 
@@ -48,7 +48,7 @@ def _boxes(rows: Sequence[Row], above: str) -> list[_Box]:
     """Returns the largest first. Rows that are alike are one box each."""
     found = []
     for row in rows:
-        copies = row.alike if row.alike <= _MOST_COPIES else 1
+        copies = row.alike if row.alike <= _MAX_COPIES else 1
         if row.nbytes > 0:
             for label in _labels(row, copies):
                 name = f"{above}.{label}" if above else label
@@ -74,10 +74,10 @@ def _draw(
     others: str,
 ) -> None:
     for box, (x, y, width, height) in _squarified(boxes, area):
-        if width * height < _LEAST_AREA or len(out) > _MOST_PIECES:
+        if width * height < _LEAST_AREA or len(out) > _MAX_PIECES:
             continue  # nobody would see it
         label = escaped(_last(box.label), max(2, int(width / 6)))
-        can_unfold = box.row.rows and depth < _MOST_DEPTH and len(out) < _MOST_PIECES // 2
+        can_unfold = box.row.rows and depth < _MAX_DEPTH and len(out) < _MAX_PIECES // 2
         if can_unfold and width > 14 and height > 14:
             top = _LABEL if width > 60 and height > 26 else 1
             if top > 1:

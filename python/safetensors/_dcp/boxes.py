@@ -8,6 +8,8 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from .._regions import byte_shape
+
 Sizes = tuple[int, ...]
 """The size of a tensor in each dimension, the last one in bytes. There is at least one."""
 
@@ -19,14 +21,12 @@ class Box(NamedTuple):
     sizes: Sizes
 
 
-def in_bytes(shape: Sequence[int], bits: int) -> Sizes:
-    """Returns the sizes of a tensor whose elements have this many bits."""
-    return (*shape[:-1], shape[-1] * bits // 8) if shape else (bits // 8,)
-
-
 def box(offsets: Sequence[int], shape: Sequence[int], bits: int) -> Box:
-    """Returns the part with this shape that begins at these elements."""
-    return Box(in_bytes(offsets, bits) if offsets else (0,), in_bytes(shape, bits))
+    """Returns the part with this shape that begins at these elements.
+
+    Requires: no row of either ends within a byte.
+    """
+    return Box(byte_shape(offsets, bits) if offsets else (0,), byte_shape(shape, bits))
 
 
 def strides(sizes: Sizes) -> list[int]:

@@ -82,15 +82,16 @@ def consolidate(
     try:
         places = sorted(model.places.items(), key=lambda item: item[1])
         report = Report(sum(place.nbytes for _, place in places), progress)
+        written = {}
         for index, of_file in itertools.groupby(places, key=lambda item: item[1].file):
             fd = model.open(index)
             try:
                 for each, place in of_file:
-                    _write_tensor(fd, place.begin, tensors[each], report)
+                    written[each] = _write_tensor(fd, place.begin, tensors[each], report)
             finally:
                 os.close(fd)
         report.finish()
-        return model.commit({each: place.nbytes for each, place in places})
+        return model.commit(written)
     finally:
         model.abort()
 
@@ -121,8 +122,9 @@ def _read_folder(folder: str) -> dict[str, SplitTensor]:
     return tensors
 
 
-def _write_tensor(fd: int, begin: int, tensor: SplitTensor, report: Report) -> None:
-    """Writes a tensor that begins at this offset of the file."""
+def _write_tensor(fd: int, begin: int, tensor: SplitTensor, report: Report) -> int:
+    """Writes a tensor that begins at this offset of the file. Returns how many bytes it has."""
+    written = 0
     runs = [boxes.runs(tensor.whole, part.box) for part in tensor.parts]
     if all(
         boxes.nbytes(part.box.sizes) == nbytes or nbytes >= _LEAST_RUN_NBYTES
@@ -133,12 +135,15 @@ def _write_tensor(fd: int, begin: int, tensor: SplitTensor, report: Report) -> N
                 for i, start in enumerate(starts):
                     _copy(part, source, part.source.begin + i * nbytes, fd, begin + start, nbytes)
                     report.add(nbytes)
-        return
+                    written += nbytes
+        return written
     for block in boxes.blocks(tensor.whole, _BLOCK_NBYTES):
         data = _assembled(tensor, block)
         start = next(boxes.runs(tensor.whole, block)[0])
         write(fd, begin + start, data)
         report.add(len(data))
+        written += len(data)
+    return written
 
 
 def _assembled(tensor: SplitTensor, block: boxes.Box) -> memoryview:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .. import _core
 from .._errors import failure
+from .._regions import byte_shape, ends_within_byte
 from . import boxes
 
 
@@ -53,7 +54,12 @@ class SplitTensor:
             )
         ends = zip(self.shape, offsets, meta.shape, strict=True)
         self.shape = [max(size, offset + count) for size, offset, count in ends]
-        box = boxes.box(offsets, meta.shape, _bits(self.dtype))
+        bits = _bits(self.dtype)
+        if ends_within_byte(offsets, bits) or ends_within_byte(meta.shape, bits):
+            begin, end = meta.data_offsets
+            box = boxes.Box((0,), (end - begin,))  # of one file, or check() raises
+        else:
+            box = boxes.box(offsets, meta.shape, bits)
         self.parts.append(SavedPart(path, source, tuple(offsets), tuple(meta.shape), box))
 
     def is_in_one_file(self) -> bool:
@@ -62,11 +68,23 @@ class SplitTensor:
 
     def check(self) -> None:
         """Raises unless the parts are the whole tensor, each element once."""
-        self.whole = boxes.in_bytes(self.shape, _bits(self.dtype))
         found = [part.box for part in self.parts]
-        if self.is_in_one_file() or boxes.fill(self.whole, found):
+        if self.is_in_one_file():
+            self.whole = found[0].sizes
             return
-        self._fail(boxes.overlapping(found))
+        bits = _bits(self.dtype)
+        for part in self.parts:
+            if ends_within_byte(part.offsets, bits) or ends_within_byte(part.shape, bits):
+                raise failure(
+                    "unsupported_dtype",
+                    f"{part.path}: a part of tensor `{self.name}`, {self.dtype} {list(part.shape)} "
+                    f"at {list(part.offsets)}, begins or ends within a byte",
+                    path=part.path,
+                    subject=self.name,
+                )
+        self.whole = byte_shape(self.shape, bits)
+        if not boxes.fill(self.whole, found):
+            self._fail(boxes.overlapping(found))
 
     def _fail(self, found: tuple[int, int] | None) -> NoReturn:
         """Raises an error about the parts; `found` are two that overlap, if they are known."""

@@ -317,7 +317,8 @@ _Batch = list[tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]]
 def _convert(device: str, items: Sequence[_Item]) -> None:
     """Reads into staging memory, from which torch copies to the tensors.
 
-    There are two halves: on the CPU, one is read while another thread copies from the other.
+    The memory has two halves. On the CPU, this thread reads into one of them while another thread
+    copies from the other.
     """
     kind = device.partition(":")[0]
     where = device if kind == "cuda" else "cpu"

@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from .. import _core
+from .._core import SafetensorError
+from .._errors import failure
 from .._progress import Report, reported
 from .._saving.specs import Spec
 from .._text import clipped
@@ -125,13 +127,18 @@ def _held(name: str, tensor: Any, in_place: bool) -> Held:
     if in_place and found.array.nbytes:
         where = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.ctypes.data
         if where != found.array.ctypes.data:
-            raise ValueError(
+            raise _unsuited(
                 f"tensor `{clipped(name)}` is not contiguous, or not on the CPU: patches are "
-                "applied to contiguous tensors on the CPU"
+                "applied to contiguous tensors on the CPU",
+                name,
             )
         if not found.array.flags.writeable:
-            raise ValueError(f"tensor `{clipped(name)}` is read-only")
+            raise _unsuited(f"tensor `{clipped(name)}` is read-only", name)
     return Held(Spec(found.dtype, found.shape), found.array)
+
+
+def _unsuited(text: str, name: str) -> SafetensorError:
+    return failure("invalid_argument", text, subject=name, also=ValueError)
 
 
 def _copy(held: Held | None, scratch: memoryview | None = None) -> Held | None:
@@ -162,9 +169,10 @@ def _aliases(memory: Mapping[str, Held], work: Mapping[str, list[Change]]) -> se
         if is_same and _targets(work[name]) == _targets(work[next_name]):
             aliases.add(next_name)
             continue
-        raise ValueError(
+        raise _unsuited(
             f"tensors `{clipped(name)}` and `{clipped(next_name)}` share memory, and the patch "
-            "changes them in different ways"
+            "changes them in different ways",
+            name,
         )
     return aliases
 
@@ -177,9 +185,10 @@ def _check_replaceable(tensors: Mapping[str, Any], change: Change) -> None:
     """Raises unless the tensors are a dict that can gain, lose and replace one."""
     if isinstance(tensors, MutableMapping) and not hasattr(tensors, "_metadata"):
         return
-    raise ValueError(
+    raise _unsuited(
         f"{label_of(change)} is new, removed, or of another dtype or shape than before: such a "
-        "patch is applied to a plain dict, not to the state dict of a module"
+        "patch is applied to a plain dict, not to the state dict of a module",
+        change.name,
     )
 
 
@@ -206,8 +215,9 @@ def _made(tensors: Mapping[str, Any], name: str, held: Held) -> Any:
     try:
         return _made_as(tensors, name, held)
     except KeyError:
-        raise ValueError(
-            f"tensor `{clipped(name)}` is {held.spec.dtype}, and there is no such type in memory"
+        raise _unsuited(
+            f"tensor `{clipped(name)}` is {held.spec.dtype}, and there is no such type in memory",
+            name,
         ) from None
 
 

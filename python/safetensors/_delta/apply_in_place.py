@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-from collections.abc import Iterator, Sequence
 
 from .._model_folder import Choice
 from .._progress import Report
-from .._saving.in_place import Edit, edit_files
-from .._saving.journal import File
-from .._saving.specs import Spec, nbytes_of, rows_of, spec_in
+from .._saving.in_place import InPlaceChange, open_change
+from .._saving.specs import Spec, nbytes_of, rows_of
 from .._shards import find_shards
-from .._typing import Buffer, Sources
+from .._typing import Sources
 from .chain import Chain, Held, Order, Patches, check_whole, label_of, open_chain, run
 from .patch import Change
 from .tensors import digest_of
@@ -38,41 +35,48 @@ def apply_in_place(
     name = os.path.basename(shards[0].index_path or paths[0])
     with contextlib.ExitStack() as stack:
         chain = open_chain(patches, stack)
-        edit_files(paths, name, lambda files: _edits(files, chain, verify, already, report), shared)
+        change = stack.enter_context(open_change(paths, name, shared))
+        _prepare(change, chain, verify, already, report)
+        change.commit()
 
 
-def _edits(
-    files: Sequence[File], given: Chain, verify: str, already: str, report: Report
-) -> Iterator[Edit]:
-    """Yields the changes of each tensor. Checks the patches and the tensors on the way."""
-    by_tensor = {name: file for file in files for name in file.handle}
-    specs = {name: spec_in(file.handle, name) for name, file in by_tensor.items()}
+def _prepare(
+    change: InPlaceChange, given: Chain, verify: str, already: str, report: Report
+) -> None:
+    """Prepares what changes of each tensor. Checks the patches and the tensors on the way."""
+    files = change.tensors
+    specs = {name: Spec(dtype, shape) for rows in files for name, dtype, shape in rows}
 
     def digest(name: str) -> str | None:
-        if name not in by_tensor:
+        if name not in specs:
             return None
-        return digest_of(specs[name], by_tensor[name].read(name), given.algorithm)
+        return digest_of(specs[name], change.read(name), given.algorithm)
 
     chain = given.rest(digest) if already == "skip" else given
     if chain is None:
         report.finish()
         return
     work = {name: chain.changes(name) for name in chain.names}
-    changed = {name: specs[name] for name in work if name in specs}
-    report.expect(sum(nbytes_of(rows_of(changed)).values()))
+    sizes = nbytes_of(rows_of({name: specs[name] for name in work if name in specs}))
+    report.expect(sum(sizes.values()))
     for changes in work.values():
         _check_blocks(changes)
     if len(files) == 1 and any(patch.metadata is not None for patch in chain.patches):
         raise ValueError("the patch changes the metadata of the header, which needs a new file")
     order = Order()
+    full = verify != "blocks"
     for name, changes in work.items():
-        if name not in by_tensor:
-            order.add(changes[0], None, verify != "blocks")  # raises
-        full = verify != "blocks"
-        yield name, functools.partial(_patched, changes, specs[name], order, full, report)
+        if name not in specs:
+            order.add(changes[0], None, full)  # raises
+        report.add(sizes[name])
+        held = Held(specs[name], change.read(name))
+        order.add(changes[0], held, full)
+        order.finish()
+        run(changes, held, full)
+        change.write(name, held.data)
     if verify == "whole":
         digests: dict[str, str] = {}
-        for name in by_tensor:
+        for name in specs:
             found = work[name][0].base if name in work else digest(name)
             assert found is not None
             digests[name] = found
@@ -87,15 +91,3 @@ def _check_blocks(changes: list[Change]) -> None:
                 f"{label_of(change)} is new, removed, or of another dtype or shape than before: "
                 "that needs a new file"
             )
-
-
-def _patched(
-    changes: list[Change], spec: Spec, order: Order, full: bool, report: Report, old: bytes
-) -> Buffer:
-    report.add(len(old))
-    new = bytearray(old)
-    held = Held(spec, new)
-    order.add(changes[0], held, full)
-    order.finish()
-    run(changes, held, full)
-    return new

@@ -7,7 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._errors import failure
+
 if TYPE_CHECKING:
+    from .._core import SafetensorError
     from .._torch._module import torch
     from .patch import Patch
 
@@ -63,7 +66,7 @@ def checkpoint_weight_patches(
         where = f"{patch.path}: tensor `{name}`"
         entry = patch.entry(name)
         if entry.kind == "removed":
-            raise ValueError(f"{where} is removed: vLLM can only change tensors")
+            raise _unsuited(patch, name, f"{where} is removed: vLLM can only change tensors")
         if entry.kind == "whole":
             made = _tensor(name, entry, patch.changed(name)[1])
             dense.append(kind(name, tuple(made.shape), made.dtype, _flat(made, device)))
@@ -82,6 +85,10 @@ def checkpoint_weight_patches(
         made = _after(patch, name, base, f"{where} {why}, so that vLLM takes it only whole")
         dense.append(kind(name, tuple(made.shape), made.dtype, _flat(made, device)))
     return sparse, dense
+
+
+def _unsuited(patch: Patch, name: str, text: str) -> SafetensorError:
+    return failure("invalid_argument", text, path=patch.path, subject=name, also=ValueError)
 
 
 def _class() -> Any:
@@ -121,7 +128,7 @@ def _after(
     from .apply import apply
 
     if base is None or name not in base:
-        raise ValueError(f"{why}, which needs this tensor in `base`")
+        raise _unsuited(patch, name, f"{why}, which needs this tensor in `base`")
     made = base[name].detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
     apply({name: made}, patch._alone(name))
     return made

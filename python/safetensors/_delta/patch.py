@@ -211,7 +211,7 @@ def _name_of(source: Source) -> str:
     if not isinstance(source, (str, bytes, os.PathLike)):
         return source.name
     if is_url(source):
-        from .._remote.redact import redact
+        from .._redact import redact
 
         return redact(str(source))
     return os.fsdecode(source)

@@ -89,7 +89,7 @@ def unpack(packed: Sequence[int], shapes: Column[tuple[int, ...]]) -> Column[Tak
 
     Args:
         packed: what it returned, on any rank.
-        shapes: of the tensors, see `parts.byte_shape`.
+        shapes: of the tensors, see `_regions.byte_shape`.
 
     Raises:
         Malformed: the integers are not those of parts of these tensors.

@@ -266,8 +266,8 @@ class Communicator:
     def close(self) -> None:
         """Closes the connections."""
         if not all(work.is_completed() for work in self._works):
-            # gloo does not notice that it cannot send if the connection was closed just then. Its
-            # destructor would wait for that. So this reference is never given up.
+            # If the other end closes the connection just now, gloo does not notice that its sends
+            # have failed, and its destructor waits for them. So it is never destroyed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
         self._works.clear()
         self._group = self._nccl = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import _core
-from .._absent import refuse_absent, with_absent
+from .._checking.absent import refuse_absent, with_absent
 from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
 from .._progress import Report

@@ -12,11 +12,12 @@ import torch
 
 from .. import _core
 from .._errors import failure
+from .._regions import byte_shape
 from .._torch.wanted import Wanted, gc_paused
 from . import exchange
 from .agreement import agree, pack, unpack
 from .column import Column
-from .parts import Axes, Taken, byte_shape, index_of_axes, taken_of
+from .parts import Axes, Taken, index_of_axes, taken_of
 from .schedule import Schedule, Tensor, schedule
 
 if TYPE_CHECKING:

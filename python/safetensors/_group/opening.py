@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     from .._remote.shared import Start
     from .communicator import Communicator
 
-# As of the core's reads of local files, and of readers that name none.
-_FILE_GAP = 64 << 10
-_READER_GAP = 1 << 20
-_READER_GAP_END = 1 << 63
-
-# As of the core's indexes.
-_MAX_FILES = 100_000
+_GAP_END = 1 << 63
 # A file without tensors that an index assigns to it, or without a size.
 _NONE = -1
 
@@ -100,7 +94,7 @@ def open_model(
     backend = "pread" if options.backend == "auto" else options.backend
     files = _open(comm, [*chosen.values()], backend, stack)
     own_gaps = [file.gap_nbytes for file in files]
-    lengths = functools.partial(_integers, below=_READER_GAP_END, count=len(files))
+    lengths = functools.partial(_integers, below=_GAP_END, count=len(files))
     gaps = agree(comm, "opened", [_line(file) for file in files], own_gaps, lengths)[0]
     unopened = [
         name for at, shard in enumerate(shards) if at not in chosen for name in shard.names or ()
@@ -155,7 +149,7 @@ def _open(
             readers[at] = Follower(readers[at], start)
         open_all()
     return [
-        File(handle, names, _gap(reader), reader)
+        File(handle, names, _core._read_gap(handle), reader)
         for (handle, names), reader in zip(found, readers, strict=True)
     ]
 
@@ -200,7 +194,8 @@ def _shards(told: Message) -> list[ShardFile]:
     texts, numbers = told.texts, told.numbers
     count = len(numbers) // 2
     expect(len(numbers) == 2 * count and not told.data, "files with other integers than two each")
-    expect(count <= _MAX_FILES, f"{count} files; a model has at most {_MAX_FILES}")
+    most = _core._MAX_INDEX_FILES
+    expect(count <= most, f"{count} files; a model has at most {most}")
     expect(min(numbers, default=0) >= _NONE, "files with negative counts")
     found: list[ShardFile] = []
     at = 0
@@ -258,8 +253,8 @@ def _same(reader: Any) -> Any:
 def _described(source: object) -> str:
     """Returns what has to be the same of an entry of `filenames`."""
     if isinstance(source, str) and is_url(source):
+        from .._redact import redact
         from .._remote.open import is_cached
-        from .._remote.redact import redact
 
         return redact(source) + (" in the Hub's cache" if is_cached(source) else "")
     return "a path" if isinstance(source, (str, bytes, os.PathLike)) else "a RangeReader"
@@ -280,9 +275,3 @@ def _line(file: File) -> str:
     nbytes = begin + end
     digest = hashlib.sha256(header).hexdigest()[:16]
     return f"a file of {nbytes} bytes whose header has the checksum {digest}"
-
-
-def _gap(reader: Any) -> int:
-    if reader is None:
-        return _FILE_GAP
-    return min(int(getattr(reader, "gap_bytes", _READER_GAP)), _READER_GAP_END - 1)

@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .._regions import ends_within_byte
+
 Ranges = tuple[tuple[int, int], ...]
 """Pairs of begin and end on one axis: ascending, disjoint, not adjacent, not empty."""
 
@@ -29,18 +31,6 @@ Taken = Axes | Unusual | None
 MAX_ROW_NBYTES = 256 << 10
 
 
-def byte_shape(shape: Sequence[int], bits: int) -> tuple[int, ...]:
-    """Returns a tensor's shape with the last axis in bytes.
-
-    Args:
-        shape: in elements.
-        bits: of an element.
-    """
-    if not shape:
-        return (bits // 8,)
-    return (*shape[:-1], -(-shape[-1] * bits // 8))
-
-
 def taken_of(index: Any, shape: Sequence[int], bits: int) -> Taken:
     """Returns the bytes that an index of `_torch.parts.index_of` selects.
 
@@ -51,8 +41,8 @@ def taken_of(index: Any, shape: Sequence[int], bits: int) -> Taken:
     """
     sizes = list(shape) or [1]
     if bits % 8:  # such rows cannot be divided
-        row, is_odd = divmod(sizes[-1] * bits, 8)
-        if is_odd or row > MAX_ROW_NBYTES or len(sizes) == 1:
+        row = sizes[-1] * bits // 8
+        if ends_within_byte(sizes, bits) or row > MAX_ROW_NBYTES or len(sizes) == 1:
             return UNUSUAL
     items = _items(index, len(shape))
     if items is None:

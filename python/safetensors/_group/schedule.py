@@ -31,7 +31,7 @@ class Tensor(NamedTuple):
     """What matters of a tensor of a file."""
 
     shape: tuple[int, ...]
-    """The last axis in bytes, see `parts.byte_shape`."""
+    """The last axis in bytes, see `_regions.byte_shape`."""
     gap_nbytes: int
     """A shorter gap between wanted bytes is read."""
 

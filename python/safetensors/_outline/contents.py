@@ -13,7 +13,7 @@ from .tree import Listed, Outline, Total
 
 _INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32"}
 """Types in which packed weights are stored: a word may have eight parameters."""
-_MOST_PAIRS = 1000
+_MAX_PAIRS = 1000
 
 Pairs = Sequence[tuple[str, object]]
 
@@ -59,7 +59,7 @@ def of_weights(model: Any, title: str | None = None) -> Contents:
         title or base_name(model.files[0]),
         kind,
         list(listed(model)),
-        metadata=[(key, metadata[key]) for key in list(metadata)[:_MOST_PAIRS]],
+        metadata=[(key, metadata[key]) for key in list(metadata)[:_MAX_PAIRS]],
         config=[(name, _plain(value)) for name, value in model.config._set_fields()],
         warnings=model.warnings,
         unmapped=model.unmapped,
@@ -115,7 +115,7 @@ def base_name(path: str) -> str:
     """Returns the last part of a path or URL: pages that people send have neither the names of
     folders nor the secrets that a URL may have after its path."""
     if is_url(path):
-        from .._remote.redact import redact
+        from .._redact import redact
 
         path = redact(path).partition("?")[0]
     return os.path.basename(path.replace("\\", "/").rstrip("/")) or path

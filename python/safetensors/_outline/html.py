@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from .._text import count, shape, shown, size
 from .tree import Outline, Row, Total
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 """Rows of a tree. The largest groups are unfolded first."""
-_MOST_OPEN = 30
+_MAX_OPEN = 30
 """Levels are open as long as they show so many rows together."""
-_MOST_PAIRS = 24
-_MOST_TYPES = 12
-_MOST_NAME = 96
-_MOST_VALUE = 120
+_MAX_PAIRS = 24
+_MAX_TYPES = 12
+_MAX_NAME = 96
+_MAX_VALUE = 120
 
 _SUMMARY = '<summary style="cursor:pointer;list-style-position:outside">'
 _ROW = '<div style="display:flex;white-space:pre">'
@@ -31,7 +31,7 @@ _COLOURS = {"BF16": "#0072b2", "F16": "#56b4e9", "F32": "#e69f00", "F64": "#d55e
 _OTHERS = ("#009e73", "#cc79a7", "#b8a200", "#8c6bb1", "#999999", "#a6761d")
 
 
-def escaped(value: object, most: int = _MOST_NAME) -> str:
+def escaped(value: object, most: int = _MAX_NAME) -> str:
     """Returns text of a file for HTML, in up to about `most` bytes.
 
     Characters that are not printable are escaped, too: they could hide or reverse what follows.
@@ -82,13 +82,13 @@ def types_bar(types: Sequence[Total]) -> str:
     parts = "".join(
         f'<i style="width:{100 * each.nbytes / whole:.2f}%;'
         f'background-color:{colours[each.type]}"></i>'
-        for each in types[:_MOST_TYPES]
+        for each in types[:_MAX_TYPES]
     )
     keys = " ".join(
         f'<span style="margin-right:1.2em;white-space:nowrap">'
         f'<b style="color:{colours[each.type]}">■</b> {escaped(each.type)} {each.tensors:,} · '
         f"{size(each.nbytes)}</span>"
-        for each in types[:_MOST_TYPES]
+        for each in types[:_MAX_TYPES]
     )
     bar = f'<div style="display:flex;height:10px;margin:5px 0 3px;overflow:hidden">{parts}</div>'
     return f"{bar} <div>{keys}</div> "
@@ -170,7 +170,7 @@ def _opened(rows: Sequence[Row]) -> set[int]:
     """Returns the rows that are open: whole levels, so that all parts of a model are seen before
     the details of one."""
     opened: set[int] = set()
-    left = _MOST_OPEN - len(rows)
+    left = _MAX_OPEN - len(rows)
     level = [row for row in rows if row.rows]
     while level:
         below = [each for row in level for each in row.rows]
@@ -182,12 +182,12 @@ def _opened(rows: Sequence[Row]) -> set[int]:
     return opened
 
 
-def pairs(title: str, values: Sequence[tuple[str, object]], most: int = _MOST_PAIRS) -> str:
+def pairs(title: str, values: Sequence[tuple[str, object]], most: int = _MAX_PAIRS) -> str:
     """A folded list of names and values."""
     if not values:
         return ""
     rows = "".join(
-        f'<div><span style="opacity:.75">{escaped(key, 60)}</span>  {escaped(value, _MOST_VALUE)}'
+        f'<div><span style="opacity:.75">{escaped(key, 60)}</span>  {escaped(value, _MAX_VALUE)}'
         "</div> "
         for key, value in values[:most]
     )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MOST_VALUES = 1 << 20
+MAX_VALUES = 1 << 20
 """How many values are decoded for a picture."""
 _STRETCHES = 64
 _BINS = 60
@@ -58,19 +58,19 @@ def sampled(tensor: Any) -> Sample | None:
 
 def _decoded(tensor: Any, count: int) -> np.ndarray[Any, np.dtype[Any]] | None:
     """Returns all values, or those of stretches of rows that are spread evenly."""
-    if count <= MOST_VALUES:
+    if count <= MAX_VALUES:
         return np.asarray(tensor.numpy("float32")).ravel()
     length = tensor.shape[-1]
     rows = count // length
-    if length > MOST_VALUES:
+    if length > MAX_VALUES:
         return None
     parts = [tensor.numpy("float32", rows=slice(*each)).ravel() for each in stretches(rows, length)]
     return np.concatenate(parts)
 
 
 def stretches(rows: int, length: int) -> list[tuple[int, int]]:
-    """Returns stretches of rows of this length, spread evenly, with up to MOST_VALUES values."""
-    each = min(rows, max(1, MOST_VALUES // _STRETCHES // length))
-    number = min(_STRETCHES, MOST_VALUES // (each * length), rows // each)
+    """Returns stretches of rows of this length, spread evenly, with up to MAX_VALUES values."""
+    each = min(rows, max(1, MAX_VALUES // _STRETCHES // length))
+    number = min(_STRETCHES, MAX_VALUES // (each * length), rows // each)
     starts = [(rows - each) * i // max(number - 1, 1) for i in range(number)]
     return [(start, start + each) for start in starts]

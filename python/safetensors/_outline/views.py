@@ -18,8 +18,8 @@ from . import html
 from .contents import Contents, base_name, facts, of_handles, of_weights
 from .tree import Outline, outline_of
 
-_MOST_ENTRIES = 60
-_MOST_RECORDS_NBYTES = 16 << 20
+_MAX_ENTRIES = 60
+_MAX_RECORDS_NBYTES = 16 << 20
 """Up to so many bytes of a patch are read to say how much of its tensors changes."""
 
 _Object = TypeVar("_Object")
@@ -63,7 +63,7 @@ def of_weights_model(model: Any) -> str:
 
 
 def _page_of(contents: Contents) -> str:
-    return page_of(contents, outline_of(contents.tensors, rows=html.MOST_ROWS))
+    return page_of(contents, outline_of(contents.tensors, rows=html.MAX_ROWS))
 
 
 @_or_none
@@ -141,7 +141,7 @@ def of_plan(plan: Any) -> str:
 def of_patch(patch: Any) -> str:
     sizes = {name: patch._nbytes(name) for name in patch.names}
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))
-    reads = sum(sizes[name] for name in largest[:_MOST_ENTRIES]) <= _MOST_RECORDS_NBYTES
+    reads = sum(sizes[name] for name in largest[:_MAX_ENTRIES]) <= _MAX_RECORDS_NBYTES
 
     def said(name: str) -> str:
         if not reads:
@@ -151,7 +151,7 @@ def of_patch(patch: Any) -> str:
             return str(entry.kind)
         return f"{entry.changed / max(entry.units, 1):.2%} changes"
 
-    rows = [(name, sizes[name], said(name)) for name in largest[:_MOST_ENTRIES]]
+    rows = [(name, sizes[name], said(name)) for name in largest[:_MAX_ENTRIES]]
     more = len(largest) - len(rows)
     digests = [("from", patch.base), ("to", patch.target)]
     labels = [("from label", patch.base_label), ("to label", patch.target_label)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._core import SafetensorError
 from .._errors import Code, failure
-from .redact import redact
+from .._redact import redact
 
 
 def missing(name: str, what: str) -> SafetensorError:
@@ -43,7 +43,7 @@ def changed(name: str, was: str, now: str) -> SafetensorError:
     Args:
         name: the object.
         was: its ETag when it was opened; without one, its size and time.
-        now: the same, as the last answer has it.
+        now: the ETag of the last answer; without one, its size and time.
     """
     text = (
         f"{redact(name)} changed while it was being read (it was {redact(was)}, by now "

@@ -59,7 +59,7 @@ _METADATA = re.compile(
 )
 _SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 _CAUSES = (
-    # What obstore's text has at its end, and what it means.
+    # A word at the end of an obstore error's text, and what our error says instead.
     ("TimedOut", "does not answer in time"),
     ("dns error", "its host is not known"),
     ("ConnectionRefused", "the connection was refused"),

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .._core import SafetensorError
+from .._redact import redact
 from . import errors
-from .redact import redact
 from .settings import Settings
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import dataclasses
 import re
 import urllib.parse
 
+from .._redact import redact
 from . import errors
-from .redact import redact
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.:\-]+)://")
 _PARTS = re.compile(r"[^:]+://([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?")

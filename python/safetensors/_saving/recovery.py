@@ -7,9 +7,8 @@ import os
 from .. import _core
 from .._typing import Path
 from .folder import Folder, warn_of
-from .journal import recover_files
 
-CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
+_CLEAN = "clean"
 
 
 def recover(path: Path) -> str:
@@ -36,13 +35,9 @@ def recover(path: Path) -> str:
     if not os.path.isdir(typed):
         typed, file = os.path.split(typed)
     folder = Folder(typed)
-    outcomes, left_alone = _core._recover_saves(folder, file)
-    changes = recover_files(folder, [file] if file else None)
-    outcomes += [FORWARD if is_done else BACK for is_done in changes.outcomes]
-    outcomes += [BACK] * folder.remove_stale(file or None)
-    warn_of(folder, [*left_alone, *(each.name for each in changes.foreign)])
-    outcome = next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
-    if outcome == CLEAN and file:
+    outcome, left_alone = _core._recover_in(folder, file)
+    warn_of(folder, left_alone)
+    if outcome == _CLEAN and file:
         _core._refuse_unrecovered(folder, file)
     return outcome
 

@@ -12,7 +12,7 @@ MAX_NAME_NBYTES: int = _core._MAX_MODEL_NAME
 """The most bytes of a model's name."""
 MAX_SHARDS: int = _core._MAX_SHARDS
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([KMGT])(I?))?B?")
-_MOST = (1 << 64) - 1
+_MAX = (1 << 64) - 1
 
 
 class Split(NamedTuple):
@@ -57,7 +57,7 @@ def split(sizes: Mapping[str, int], max_shard_size: int | str) -> Split:
     Raises:
         ValueError: the limit is not a size, or the model has more than 99,999 shards.
     """
-    most = min(parse_size(max_shard_size), _MOST)
+    most = min(parse_size(max_shard_size), _MAX)
     names = list(sizes)
     try:
         shards = _core._plan_shards(list(sizes.values()), most)

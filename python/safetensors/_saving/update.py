@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .. import _core
-from .._core import SafetensorError, safe_open
+from .._core import safe_open
 from .._errors import failure
-from .._near_names import suggestions
 from .._paths import refuse_url
 from .._progress import Report, shows_progress
 from .._typing import Path, ProgressOption, SumsOption
@@ -18,10 +16,6 @@ from .arguments import SaveArguments
 from .prepare import Prepared, prepared
 from .specs import Spec, nbytes_of, rows_of, spec_in, spec_of
 from .writer import open_writer
-
-if TYPE_CHECKING:
-    from .in_place import Edit
-    from .journal import File
 
 
 class _Keep:
@@ -109,9 +103,7 @@ def update_file(
     before = os.stat(filename)
     with safe_open(filename, framework="numpy", backend="pread") as file:
         old = {name: spec_in(file, name) for name in file.offset_keys()}
-        _check_names(filename, old, tensors, removed, add)
-        specs = {name: spec for name, spec in old.items() if name not in removed}
-        specs.update(_checked_specs(filename, specs, tensors))
+        specs = _updated_specs(filename, old, tensors, removed, add)
         notes = file.metadata() if isinstance(metadata, _Keep) else metadata
         begin = _core._data_begin(file)
         options = SaveArguments(notes, fsync, progress, sums, layout="given", data_begin=begin)
@@ -127,99 +119,52 @@ def update_file(
 def _update_in_place(
     filename: Path, tensors: Mapping[str, Any], shared: bool, report: Report
 ) -> None:
-    from .in_place import edit_files  # needs locks, which Windows does not have
-
-    def edits_of(files: Sequence[File]) -> Iterator[Edit]:
-        handle = files[0].handle
-        old = {name: spec_in(handle, name) for name in handle.offset_keys()}
-        _check_names(filename, old, tensors, set(), add=False)
-        _checked_specs(filename, old, tensors)
-        changed = {name: old[name] for name in tensors}
-        report.expect(sum(nbytes_of(rows_of(changed)).values()))
-        for name, tensor in tensors.items():
-            yield name, functools.partial(_new_bytes, name, tensor, report)
-        report.finish()
-
     path = os.path.abspath(os.fsdecode(filename))
-    edit_files([path], os.path.basename(path), edits_of, shared)
-
-
-def _new_bytes(name: str, tensor: Any, report: Report, old: bytes) -> memoryview:
-    """Returns the bytes of a tensor, which replace the old ones."""
-    report.add(len(old))
-    data = prepared(name, tensor)
-    new = memoryview(data.array if isinstance(data, Prepared) else data).cast("B")
-    if len(new) != len(old):
+    if not hasattr(_core, "_InPlaceChange"):
         raise failure(
             "invalid_argument",
-            f"Error while serializing: tensor `{name}` has {len(old):,} bytes, but {len(new):,} "
-            "were given",
-            subject=name,
+            f"{path} is not changed in place: that is not supported on Windows",
+            path=path,
         )
-    return new
+    from .in_place import open_change
+
+    with open_change([path], os.path.basename(path), shared) as change:
+        (rows,) = change.tensors
+        old = {name: Spec(dtype, shape) for name, dtype, shape in rows}
+        _updated_specs(filename, old, tensors, (), add=False)
+        sizes = nbytes_of(rows_of({name: old[name] for name in tensors}))
+        report.expect(sum(sizes.values()))
+        for name, tensor in tensors.items():
+            report.add(sizes[name])
+            data = prepared(name, tensor)
+            change.write(name, data.array if isinstance(data, Prepared) else data)
+        report.finish()
+        change.commit()
 
 
-def _check_names(
-    filename: Path, old: Mapping[str, Spec], new: Iterable[str], removed: Iterable[str], add: bool
-) -> None:
-    for name in removed:
-        if name not in old:
-            raise _unknown(filename, name, old, "")
-        if name in new:
-            raise failure(
-                "invalid_argument",
-                f"Error while serializing: tensor `{name}` is both changed and removed",
-                path=filename,
-                subject=name,
-            )
-    for name in new:
-        if name not in old and not add:
-            raise _unknown(filename, name, old, "; add=True adds it")
-
-
-def _unknown(filename: Path, name: str, old: Iterable[str], advice: str) -> SafetensorError:
-    return failure(
-        "tensor_not_found",
-        f"Error while serializing: there is no tensor `{name}` in {_shown(filename)}{advice}"
-        + suggestions(name, old),
-        path=filename,
-        subject=name,
-        also=KeyError,
-    )
-
-
-def _checked_specs(
-    filename: Path, old: Mapping[str, Spec], tensors: Mapping[str, Any]
+def _updated_specs(
+    filename: Path,
+    old: dict[str, Spec],
+    tensors: Mapping[str, Any],
+    removed: Iterable[str],
+    add: bool,
 ) -> dict[str, Spec]:
-    """Returns the specs of the changed and added tensors."""
+    """Returns the specs of the tensors that the file then has. Checks all names and specs."""
     specs: dict[str, Spec] = {}
     for name, tensor in tensors.items():
         if hasattr(tensor, "dtype"):
             specs[name] = spec_of(name, tensor)
         elif name in old:
             specs[name] = old[name]  # bytes, whose number the writer checks
-        else:
+        elif add:
             raise TypeError(
                 f"tensor `{name}` is new: it needs a dtype and a shape, which "
                 f"{type(tensor).__name__} does not have"
             )
-        if name in old and specs[name] != old[name]:
-            raise failure(
-                "invalid_argument",
-                f"Error while serializing: tensor `{name}` is {_described(old[name])} in "
-                f"{_shown(filename)}, but {_described(specs[name])} was given",
-                path=filename,
-                subject=name,
-            )
-    return specs
-
-
-def _described(spec: Spec) -> str:
-    return f"{spec.dtype} {list(spec.shape)}"
-
-
-def _shown(filename: Path) -> str:
-    return os.fsdecode(filename)
+        else:
+            specs[name] = Spec("U8", ())  # refused, as the file has no such tensor
+    names = _core._updated_names(filename, old, specs, list(removed), add)
+    return {name: specs[name] if name in specs else old[name] for name in names}
 
 
 def _check_unchanged(filename: Path, before: os.stat_result) -> None:
@@ -229,7 +174,7 @@ def _check_unchanged(filename: Path, before: os.stat_result) -> None:
     if any(getattr(now, field) != getattr(before, field) for field in fields):
         raise failure(
             "file_changed",
-            f"Error while serializing: {_shown(filename)} was replaced or written to while it was "
-            "being updated",
+            f"Error while serializing: {os.fsdecode(filename)} was replaced or written to while it "
+            "was being updated",
             path=filename,
         )

@@ -135,7 +135,7 @@ class SafeWriter(NotPickled):
     """
 
     _why_not_pickled = "it writes a file in this process. Send it the tensors, such as by a queue"
-    _inner: OpenWriter | None = None  # also of an object whose constructor did not run
+    _inner: OpenWriter | None = None  # here, as __del__ also runs if __init__ failed
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class RopeScaling:
     short_factor: list[float]  #: empty for GGUF, which has a tensor rope_factors_short
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The configuration of a model, with the same fields for all formats.
 

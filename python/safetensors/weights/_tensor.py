@@ -6,7 +6,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from safetensors import _weights
+from safetensors import _core, _weights
 from safetensors._pickling import NotPickled
 
 from ._config import QuantParams, SchemeParams
@@ -281,7 +281,7 @@ def _typed(
     """Returns the bytes as an array of a type of safetensors, in the first shape that fits."""
     import numpy
 
-    found = _PART_TYPES.get(kind)
+    found = _TYPES.get(kind)
     if found is None:  # 4 or 6 bits, or a block of GGUF
         return data
     values: numpy.typing.NDArray[Any] = data.view(numpy.dtype(found).newbyteorder("<"))
@@ -302,32 +302,15 @@ def as_aligned(array: numpy.typing.NDArray[Any], wanted: bool) -> numpy.typing.N
     return copy
 
 
-# Dtypes of scales by the code of their effective type: F32, F16, BF16 (as its bits), U8.
-_SCALE_TYPES = {0: "float32", 1: "float16", 30: "uint16", 201: "uint8"}
-# Dtypes of stored integers by the name of their effective type.
-_INTEGERS = {
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
+# Names in NumPy by those in the format; of those that NumPy lacks, the integers of their bits.
+_TYPES: dict[str, str] = {
+    code: row["torch"] if row["numpy"] else f"uint{row['bits']}"
+    for code, row in _core._dtypes().items()
+    if row["bits"] % 8 == 0
 }
-_PART_TYPES = _INTEGERS | {
-    "BOOL": "bool",
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "uint16",
-    "F8_E4M3": "uint8",
-    "F8_E5M2": "uint8",
-    "F8_E4M3FNUZ": "uint8",
-    "F8_E5M2FNUZ": "uint8",
-    "F8_E8M0": "uint8",
-    "C64": "complex64",
-}
+_INTEGERS = {code: kind for code, kind in _TYPES.items() if code[0] in "IU"}
+# Of scales, by the code of their effective type.
+_SCALE_TYPES = {0: _TYPES["F32"], 1: _TYPES["F16"], 30: _TYPES["BF16"], 201: _TYPES["U8"]}
 _TORCH_NAMES = {
     "torch.float32": "float32",
     "torch.float16": "float16",

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parse_integer.hpp"
 #include "io/io_policy.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
@@ -78,11 +79,11 @@ MapsLine parse_line(std::string_view line) {
   MapsLine result;
   const std::string_view range = next_token(line);
   const std::size_t dash = std::min(range.find('-'), range.size());
-  result.begin = parse_uint<std::uintptr_t>(range.substr(0, dash), 16).value_or(0);
-  result.end = parse_uint<std::uintptr_t>(range.substr(std::min(dash + 1, range.size())), 16)
+  result.begin = parse_integer<std::uintptr_t>(range.substr(0, dash), 16).value_or(0);
+  result.end = parse_integer<std::uintptr_t>(range.substr(std::min(dash + 1, range.size())), 16)
                    .value_or(result.begin);
   result.permissions = next_token(line);
-  result.offset = parse_uint<std::uint64_t>(next_token(line), 16).value_or(0);
+  result.offset = parse_integer<std::uint64_t>(next_token(line), 16).value_or(0);
   result.device = next_token(line);
   result.inode = next_token(line);
   return result;

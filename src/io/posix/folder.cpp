@@ -55,7 +55,7 @@ struct stat status_of(int descriptor, const fs::path& path) {
 
 void refuse_other_user(const fs::path& path, uid_t user) {
   if (user == ::geteuid()) return;
-  refuse(path, "it belongs to another user, " + std::to_string(user), EPERM);
+  refuse(path, "it belongs to another user, " + io::user_name(user), EPERM);
 }
 
 struct CloseFolder {

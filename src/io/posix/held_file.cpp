@@ -1,13 +1,11 @@
 #include "io/posix/held_file.hpp"
 
-#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include "io/os_error.hpp"
 #include "io/posix/descriptor_sink.hpp"
@@ -38,28 +36,40 @@ std::uint64_t HeldFile::size() const {
   return static_cast<std::uint64_t>(held_status(fd_.get(), path_).st_size);
 }
 
-bool HeldFile::is_removed() const { return held_status(fd_.get(), path_).st_nlink == 0; }
+std::uint64_t HeldFile::name_count() const { return held_status(fd_.get(), path_).st_nlink; }
+
+std::size_t HeldFile::read_some(std::uint64_t offset, std::span<std::byte> to) const {
+  std::size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t count =
+        ::pread(fd_.get(), to.data() + done, std::min(to.size() - done, kMaxPerRead),
+                static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_os(errno, path_);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
 
 std::string HeldFile::read(std::uint64_t most) const {
   std::string text(static_cast<std::size_t>(std::min(size(), most)), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count =
-        ::pread(fd_.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_os(errno, path_);
-    if (count == 0) break;  // it became shorter
-    done += static_cast<std::size_t>(count);
-  }
-  text.resize(done);
+  text.resize(read_some(0, std::as_writable_bytes(std::span(text))));
   return text;
 }
 
-void HeldFile::fill(std::string_view text) const {
+void HeldFile::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  if (read_some(offset, to) != to.size()) {
+    fail(ErrorCode::kFileChanged, "the file has become shorter", {.path = path_});
+  }
+}
+
+void HeldFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const {
   std::size_t done = 0;
-  while (done < text.size()) {
+  while (done < bytes.size()) {
     const ssize_t count =
-        ::pwrite(fd_.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
+        ::pwrite(fd_.get(), bytes.data() + done, std::min(bytes.size() - done, kMaxPerRead),
+                 static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) fail_write(count == 0 ? EIO : errno, path_);
     done += static_cast<std::size_t>(count);
@@ -78,24 +88,6 @@ void flush_file(const detail::Folder& folder, const detail::OwnName& name) {
   const auto file = HeldFile::open(folder, name, {.writes = false, .owned = false});
   if (!file) fail_write(ENOENT, folder.path() / name.text());
   file->flush();
-}
-
-void show_complete(const detail::Folder& folder, bool is_complete) noexcept {
-  (void)::fchmod(folder.descriptor(), is_complete ? S_IRWXU | S_ISVTX : S_IRWXU);
-}
-
-void remove_empty_folder(const std::filesystem::path& path) noexcept {
-  (void)::rmdir(path.c_str());
-}
-
-std::string user_name(std::uint32_t user) {
-  std::vector<char> room(16384);
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(user, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
-    return found->pw_name;
-  }
-  return std::to_string(user);
 }
 
 }  // namespace safetensors::io

@@ -1,9 +1,11 @@
-// A file in a private folder that says what a save does: read, locked and written as a whole.
+// A file that a save or a change in place reads, locks and writes by its descriptor.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,18 +30,25 @@ class HeldFile {
   /// Locks the file until it is closed. Returns 0; EWOULDBLOCK if another process has locked it; or
   /// another error number on a file system without locks.
   [[nodiscard]] int lock() const noexcept;
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
   [[nodiscard]] std::uint64_t size() const;
-  /// Returns whether the file has no name any more.
-  [[nodiscard]] bool is_removed() const;
+  /// Returns how many names (hard links) the file has; 0 if it was removed.
+  [[nodiscard]] std::uint64_t name_count() const;
+  /// Fills `to` with the bytes from `offset` on. Throws: Error kFileChanged if the file ends first.
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const;
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes) const;
   /// Returns the content, at most `most` bytes of it.
   [[nodiscard]] std::string read(std::uint64_t most) const;
   /// Writes the content of an empty file.
-  void fill(std::string_view text) const;
+  void fill(std::string_view text) const { write_at(0, std::as_bytes(std::span(text))); }
   void clear() const;
   void flush() const;
 
  private:
   HeldFile(Fd fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  /// Reads until `to` is full or the file ends. Returns how many bytes it read.
+  [[nodiscard]] std::size_t read_some(std::uint64_t offset, std::span<std::byte> to) const;
 
   Fd fd_;
   std::filesystem::path path_;
@@ -47,15 +56,5 @@ class HeldFile {
 
 /// Waits until a file is on the disk. Throws: Error kIo, with ENOENT if there is none.
 void flush_file(const detail::Folder& folder, const detail::OwnName& name);
-
-/// Shows other users, who cannot read the files of a private folder, whether the save in it is
-/// complete. Does nothing on a file system without the sticky bit.
-void show_complete(const detail::Folder& folder, bool is_complete) noexcept;
-
-/// Removes an empty folder, if it is one.
-void remove_empty_folder(const std::filesystem::path& path) noexcept;
-
-/// Returns the name of a user, or the number of one without a name.
-[[nodiscard]] std::string user_name(std::uint32_t user);
 
 }  // namespace safetensors::io

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/parse_integer.hpp"
 #include "io/posix/procfs.hpp"
 #include "io/system.hpp"
 
@@ -47,7 +48,7 @@ std::uint64_t free_huge_pages(std::string_view buddyinfo, std::size_t page_size)
     for (int i = 0; i < 4; ++i) (void)next_token(line);
     std::size_t nbytes = page_size;
     for (std::string_view token = next_token(line); !token.empty(); token = next_token(line)) {
-      const std::uint64_t blocks = parse_uint<std::uint64_t>(token).value_or(0);
+      const std::uint64_t blocks = parse_integer<std::uint64_t>(token).value_or(0);
       if (nbytes >= kHugePage) count += blocks * (nbytes / kHugePage);
       nbytes *= 2;
     }

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "base/parse_integer.hpp"
 #include "io/file_sink.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/descriptor_sink.hpp"
@@ -56,7 +57,7 @@ Fd open_to_overwrite(const Place& place, const fs::path& typed, const Interrupt&
 bool is_open_for_writing(const struct stat& file) noexcept try {
   const Folder open_files = Folder::open("/dev/fd");
   return std::ranges::any_of(open_files.names(), [&](const std::string& name) {
-    const std::optional<unsigned> fd = parse_uint<unsigned>(name);
+    const std::optional<unsigned> fd = parse_integer<unsigned>(name);
     struct stat found{};
     if (!fd || ::fstat(static_cast<int>(*fd), &found) != 0 || !is_same_file(found, file)) {
       return false;

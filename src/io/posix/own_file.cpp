@@ -82,7 +82,7 @@ void refuse_strangers_link(const OwnPlace& link, const fs::path& typed) {
   const std::optional<struct stat> found = status_at(link);
   if (!found || found->st_uid == ::geteuid() || found->st_uid == folder.st_uid) return;
   fail_write(EACCES, typed,
-             "a symbolic link of another user, " + std::to_string(found->st_uid) +
+             "a symbolic link of another user, " + user_name(found->st_uid) +
                  ", in a folder that others may write to");
 }
 
@@ -102,13 +102,13 @@ bool is_kernel_link(const OwnPlace& link) {
 
 /// Returns the place of a path from a folder on; nothing if it names a folder, as by "" or "..".
 std::optional<OwnPlace> place_of(const Folder* from, const std::string& path) {
-  auto [folder, name] = split(path);
+  const auto [folder, name] = split(path);
   if (name.empty() || name == "." || name == "..") return std::nullopt;
   if (from == nullptr || (!folder.empty() && folder.front() == '/')) {
-    return OwnPlace{Folder::open(folder), OwnName(std::move(name))};
+    return OwnPlace{Folder::open(folder), OwnName(name)};
   }
-  if (folder.empty()) return OwnPlace{*from, OwnName(std::move(name))};
-  return OwnPlace{from->open_from(folder), OwnName(std::move(name))};
+  if (folder.empty()) return OwnPlace{*from, OwnName(name)};
+  return OwnPlace{from->open_from(folder), OwnName(name)};
 }
 
 /// Returns whether a link leads to a blob in the cache of the Hugging Face Hub.
@@ -143,6 +143,8 @@ bool try_lock(int descriptor) noexcept {
   struct stat found{};
   return ::fstat(descriptor, &found) != 0 || found.st_nlink != 0;
 }
+
+void remove_empty_folder(const fs::path& path) noexcept { (void)::rmdir(path.c_str()); }
 
 OwnFile OwnFile::make(OwnPlace place, const std::optional<OldFile>& old) {
   const fs::path path = place.folder.path() / place.name.text();

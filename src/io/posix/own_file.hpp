@@ -28,6 +28,9 @@ namespace safetensors::io {
 /// without locks is no reason to fail.
 [[nodiscard]] bool try_lock(int descriptor) noexcept;
 
+/// Removes a folder that this process has made, if it is empty.
+void remove_empty_folder(const std::filesystem::path& path) noexcept;
+
 /// Removes what killed saves of the file have left, as Folder::remove_stale(), before it is saved
 /// again. Takes a hundredth of the time at most: in a large folder it does nothing at most calls.
 void remove_stale_of(const detail::OwnPlace& target) noexcept;

@@ -84,4 +84,8 @@ bool is_used(const Folder& room) {
       room.names(), [&](const OwnName::Text& name) { return is_locked(room, OwnName(name)); });
 }
 
+void show_complete(const Folder& room, bool is_complete) noexcept {
+  (void)::fchmod(room.descriptor(), is_complete ? S_IRWXU | S_ISVTX : S_IRWXU);
+}
+
 }  // namespace safetensors::detail

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/parse_integer.hpp"
 #include "base/per_process.hpp"
 #include "io/posix/procfs.hpp"
 #include "io/system.hpp"
@@ -39,7 +40,7 @@ std::uint64_t touched_nbytes() {
   std::string_view rest = *text;
   (void)next_token(rest);  // size
   (void)next_token(rest);  // resident
-  return parse_uint<std::uint64_t>(next_token(rest)).value_or(0) * page_size();
+  return parse_integer<std::uint64_t>(next_token(rest)).value_or(0) * page_size();
 }
 
 /// Returns whether four sampled pages are all in the page cache. The first page is not sampled, as

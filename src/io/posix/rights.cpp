@@ -3,6 +3,7 @@
 #if defined(__linux__)
 #include <sys/xattr.h>
 #endif
+#include <pwd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -84,6 +85,16 @@ void take_over(int descriptor, const OldFile& from) noexcept try {
   (void)::fchmod(descriptor, mode);
   // NOLINTNEXTLINE(bugprone-empty-catch): the file stays accessible to its owner only
 } catch (const std::bad_alloc&) {
+}
+
+std::string user_name(std::uint32_t user) {
+  std::vector<char> room(16384);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(user, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
+    return found->pw_name;
+  }
+  return std::to_string(user);
 }
 
 }  // namespace safetensors::io

@@ -3,6 +3,9 @@
 
 #include <sys/stat.h>
 
+#include <cstdint>
+#include <string>
+
 #include "safetensors/detail/folder.hpp"
 
 namespace safetensors::io {
@@ -18,5 +21,8 @@ struct OldFile {
 ///
 /// Requires: until now the file was accessible to its owner only.
 void take_over(int descriptor, const OldFile& from) noexcept;
+
+/// Returns the name of a user, or the number of one without a name.
+[[nodiscard]] std::string user_name(std::uint32_t user);
 
 }  // namespace safetensors::io

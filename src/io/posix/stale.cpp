@@ -24,6 +24,7 @@
 #include "io/posix/page_cache.hpp"
 #include "io/temporary_name.hpp"
 #include "safetensors/detail/folder.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/sums.hpp"
 
@@ -33,7 +34,6 @@ namespace {
 using detail::Folder;
 using detail::OwnName;
 
-constexpr std::string_view kModel = ".safetensors";
 constexpr std::size_t kMaxNamesPerSave = 10'000;
 constexpr std::int64_t kRestPerLook = 100;
 // For a save, where locks may not show that a process on another machine writes: it may pause.
@@ -42,8 +42,9 @@ constexpr std::chrono::hours kRecentForSave{24};
 /// Returns the stems of a file's and of its sums' temporary files.
 std::vector<std::string> stems_of(const OwnName& file) {
   std::vector<std::string> stems = {OwnName::stem_of(file.text())};
-  if (file.text().ends_with(kModel)) {
-    const std::string begin = file.text().substr(0, file.text().size() - kModel.size());
+  if (file.text().ends_with(detail::kModelFileSuffix)) {
+    const std::string begin =
+        file.text().substr(0, file.text().size() - detail::kModelFileSuffix.size());
     stems.push_back(OwnName::stem_of(begin + kSumsSuffix));
   }
   return stems;
@@ -102,16 +103,6 @@ bool Folder::sees_all_locks() const noexcept {
 #endif
 }
 
-bool leases_see_mappings(int descriptor) noexcept {
-#if defined(__linux__)
-  const std::uint32_t type = io::file_system_of(descriptor);
-  return type != 0 && type != OVERLAYFS_SUPER_MAGIC;
-#else
-  (void)descriptor;
-  return false;
-#endif
-}
-
 std::size_t Folder::remove_stale(const OwnName* only, std::chrono::seconds recent,
                                  std::size_t most) const {
   const std::vector<std::string> stems =
@@ -121,15 +112,15 @@ std::size_t Folder::remove_stale(const OwnName* only, std::chrono::seconds recen
     const std::string_view stem = OwnName::stem_in(name, io::kTemporaryKind);
     const bool is_ours = only != nullptr
                              ? std::ranges::find(stems, stem) != stems.end()
-                             : stem.ends_with(io::kModel) || stem.ends_with(kSumsSuffix) ||
+                             : stem.ends_with(kModelFileSuffix) || stem.ends_with(kSumsSuffix) ||
                                    OwnName::is_shortened(stem);
     if (is_ours) found.emplace_back(name);
     return --most > 0;
   });
   if (found.empty()) return 0;
   if (sees_all_locks()) recent = std::chrono::seconds(0);
-  return static_cast<std::size_t>(std::ranges::count_if(found, [&](std::string& name) {
-    return io::remove_unused(*this, OwnName(std::move(name)), recent);
+  return static_cast<std::size_t>(std::ranges::count_if(found, [&](const std::string& name) {
+    return io::remove_unused(*this, OwnName(name), recent);
   }));
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "base/parse_integer.hpp"
 #include "io/posix/procfs.hpp"
 
 namespace safetensors::io {
@@ -26,8 +27,8 @@ std::optional<unsigned> quota() noexcept {
     const std::optional<std::string> text = read_kernel_file("/sys/fs/cgroup/cpu.max");
     if (!text) return std::nullopt;
     std::string_view rest = *text;
-    const auto time = parse_uint<std::uint64_t>(next_token(rest));  // nothing for "max"
-    const auto period = parse_uint<std::uint64_t>(next_token(rest));
+    const auto time = parse_integer<std::uint64_t>(next_token(rest));  // nothing for "max"
+    const auto period = parse_integer<std::uint64_t>(next_token(rest));
     if (!time || !period || *period == 0) return std::nullopt;
     return static_cast<unsigned>(std::max<std::uint64_t>(1, (*time + *period - 1) / *period));
   } catch (const std::exception&) {
@@ -50,7 +51,7 @@ std::uint64_t number_in(const std::string& path, std::string_view key = {}) {
     const std::string_view word = next_token(rest);
     if (word.empty() || word == key) break;
   }
-  return parse_uint<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max" is no limit
+  return parse_integer<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max" is no limit
 }
 
 /// Where a version of control groups shows the memory of each group.
@@ -161,9 +162,9 @@ std::vector<unsigned> parse_processors(std::string_view list) {
     const std::string_view range = list.substr(0, list.find(','));
     list.remove_prefix(std::min(list.size(), range.size() + 1));
     const std::size_t dash = range.find('-');
-    const auto first = parse_uint<unsigned>(range.substr(0, dash));
+    const auto first = parse_integer<unsigned>(range.substr(0, dash));
     const auto last =
-        dash == std::string_view::npos ? first : parse_uint<unsigned>(range.substr(dash + 1));
+        dash == std::string_view::npos ? first : parse_integer<unsigned>(range.substr(dash + 1));
     if (!first || !last || *first > *last || *last >= kMaxProcessors) return {};
     for (unsigned i = *first; i <= *last; ++i) processors.push_back(i);
   }
@@ -176,7 +177,7 @@ int node_of_pci(std::string_view address) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   const auto word = first_token("/sys/bus/pci/devices/" + folder + "/numa_node");
-  const auto node = word ? parse_uint<unsigned>(*word) : std::nullopt;  // "-1" is unknown
+  const auto node = word ? parse_integer<unsigned>(*word) : std::nullopt;  // "-1" is unknown
   return node ? static_cast<int>(*node) : -1;
 }
 

@@ -7,6 +7,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors._saving.writer import safe_create
 from safetensors.numpy import save
+from support.file_builder import Raw, raw
 
 
 def tensors(count=6, rows=64):
@@ -68,3 +69,22 @@ def data_offset(path):
 def serialized(model, metadata=None):
     """Returns the bytes of save for arrays."""
     return save(model, metadata)
+
+
+def patched():
+    """Returns two states: a tensor changes, one stays, one comes, one goes, one gets a dtype."""
+    long = np.arange(70_000, dtype="<i4")
+    old = {
+        "h.0.weight": Raw("I32", (70, 1000), long.tobytes()),
+        "h.1.weight": raw("BF16", (50,)),
+        "gone": raw("F32", (3,)),
+        "type": raw("I8", (4,)),
+    }
+    long[[3, 60_000, 69_999]] += 1
+    new = {
+        "h.0.weight": Raw("I32", (70, 1000), long.tobytes()),
+        "h.1.weight": old["h.1.weight"],
+        "new": raw("F4", (6,)),
+        "type": raw("U8", (4,)),
+    }
+    return old, new

@@ -12,9 +12,7 @@ import numpy as np
 
 import safetensors
 from safetensors import numpy as stn
-from safetensors._saving import journal
-from safetensors._saving.folder import Folder
-from support import replaced_calls
+from support import model_saves, replaced_calls
 from support.model_saves import same
 
 OLD = {
@@ -57,22 +55,27 @@ def state(path):
 
 
 class Steps(replaced_calls.Steps):
-    """The steps of a change or a recovery: the calls that change or flush files."""
+    """The steps of a change or a recovery: the calls that change or flush files, and make them."""
 
-    MODULES = (journal,)
-    CALLS = ("fsync", "pwrite")
-    OTHERS = (
-        ("close", safetensors.SafeWriter, "close"),
-        ("make private", Folder, "make_private"),
-        ("remove private", Folder, "remove_private"),
-        ("move", Folder, "move"),
-        ("remove", Folder, "remove"),
-        ("flush", Folder, "flush"),
-    )
+    LIBC = model_saves.Steps.LIBC
 
 
-BEFORE_THE_MARK = 5
-"""The steps before that which sets the mark: the journal is made, closed, moved and flushed."""
+class AfterTheMark:
+    """An `act` for all steps, which calls another one once a file is marked, and that flushed."""
+
+    def __init__(self, act):
+        self._act, self._names = act, []
+
+    def __call__(self, name, function, args):
+        before = iter(self._names)
+        is_marked = all(step in before for step in ("move", "C write", "fsync"))
+        self._names.append(name)
+        return self._act(name, function, args) if is_marked else function(*args)
+
+
+def steps_after_the_mark(act):
+    """Returns steps of which each is `act(name, function, args)` once a file is marked."""
+    return Steps(1, AfterTheMark(act), to_the_end=True)
 
 
 def run(path, work, at, act):
@@ -139,8 +142,28 @@ def kill_at_random(scratch, count, seed):
     return seen
 
 
-def _run_until(path, work, seconds):
-    """Runs `work(path)` in a forked process that is killed after a time; returns whether it was."""
+def interrupt_at_random(scratch, count, seed):
+    """Interrupts so many changes by Ctrl-C at random times; returns how often each state was left,
+    in which there is nothing to recover. Forks, as above."""
+    rng = random.Random(seed)
+    old = make(scratch / "old")
+    begin = time.monotonic()
+    change(make(scratch / "first"))
+    seconds = time.monotonic() - begin
+    path = scratch / "m" / "m.safetensors"
+    seen = collections.Counter()
+    for number in range(count):
+        shutil.copytree(old.parent, path.parent)
+        _run_until(path, change, rng.uniform(0, seconds), signal.SIGINT)
+        assert {each.name for each in path.parent.iterdir()} == {path.name}, number
+        seen[state(path)] += 1
+        shutil.rmtree(path.parent)
+    return seen
+
+
+def _run_until(path, work, seconds, number=signal.SIGKILL):
+    """Runs `work(path)` in a forked process that gets a signal after a time; returns whether it
+    ended by that."""
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
@@ -151,7 +174,7 @@ def _run_until(path, work, seconds):
         if os.waitpid(child, os.WNOHANG)[0]:
             return False
         time.sleep(0.0005)
-    os.kill(child, signal.SIGKILL)
+    os.kill(child, number)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 

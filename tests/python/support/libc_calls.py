@@ -20,6 +20,7 @@ _DT_SYMTAB, _DT_STRTAB, _DT_RELA, _DT_RELASZ, _DT_PLTRELSZ, _DT_JMPREL = 6, 5, 7
 _INT, _TEXT, _SIZE, _VOID = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p
 _TYPES = {
     "fchmod": (_INT, _INT, _INT),
+    "fcntl": (_INT, _INT, _INT, ctypes.c_long),
     "flock": (_INT, _INT, _INT),
     "fsync": (_INT, _INT),
     "ftruncate": (_INT, _INT, ctypes.c_int64),

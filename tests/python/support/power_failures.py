@@ -4,15 +4,14 @@ A write is on the disk for certain when the file was flushed after it. Of the wr
 be there, in any order, and the last one in part.
 """
 
+import ctypes
 import itertools
 import os
 import pathlib
 import random
 from typing import NamedTuple
 
-from safetensors._saving import journal as _journal
-from safetensors._saving.folder import Folder
-from support import replaced_calls
+from support import libc_calls
 
 SECTOR_NBYTES = 512
 
@@ -45,46 +44,49 @@ class Recorder:
         self.steps = []
 
     def __enter__(self):
-        calls = {"pwrite": self._pwrite, "fsync": self._fsync}
-        self._folder = {name: getattr(Folder, name) for name in ("move", "remove", "flush")}
-        others = [
-            (Folder, "move", lambda *args: self._move(*args)),
-            (Folder, "remove", lambda *args: self._remove(*args)),
-            (Folder, "flush", lambda *args: self._flush(*args)),
-        ]
         self._moved, self._flushed = None, set()
-        self._replaced = replaced_calls.replaced((_journal,), calls, others)
+        calls = ("pwrite", "fsync", "renameat", "unlinkat")
+        self._replaced = libc_calls.replaced({name: getattr(self, f"_{name}") for name in calls})
+        self._replaced.__enter__()
         return self
 
     def __exit__(self, *_):
-        self._replaced.close()
+        self._replaced.__exit__(*_)
 
-    def _pwrite(self, fd, data, offset):
-        count = os.pwrite(fd, data, offset)
-        self.steps.append(Write(_path_of(fd), offset, bytes(data)[:count]))
+    def _pwrite(self, function, args):
+        fd, address, _, offset = args
+        count = function(*args)
+        if not _is_private(path := _path_of(fd)):
+            self.steps.append(Write(path, offset, ctypes.string_at(address, count)))
         return count
 
-    def _fsync(self, fd):
-        os.fsync(fd)
-        self.steps.append(Flush(_path_of(fd)))
+    def _fsync(self, function, args):
+        done = function(*args)
+        path = _path_of(args[0])
+        if os.path.isdir(path):
+            self._flush_folder(path)
+        elif not _is_private(path):
+            self.steps.append(Flush(path))
+        return done
 
-    def _remove(self, folder, name):
-        self._folder["remove"](folder, name)
-        if name == _journal.JOURNAL:
+    def _unlinkat(self, function, args):
+        done = function(*args)
+        if args[1] == b"journal":
             self.steps.append(Entry(str(self._moved), None))
+        return done
 
-    def _move(self, folder, name, target, to):
-        self._folder["move"](folder, name, target, to)
-        self._moved = pathlib.Path(target.path) / to
+    def _renameat(self, function, args):
+        done = function(*args)
+        self._moved = pathlib.Path(_path_of(args[2])) / os.fsdecode(args[3])
+        return done
 
-    def _flush(self, folder):
+    def _flush_folder(self, folder):
         """After the journal has its name, its folder and the one around must be flushed."""
-        self._folder["flush"](folder)
         path = self._moved
         if path is None or path.exists():
-            self._flushed.add(folder.path)
+            self._flushed.add(folder)
         else:
-            self.steps.append(Flush(folder.path))
+            self.steps.append(Flush(folder))
         if path is not None and self._flushed == {str(path.parent), str(path.parent.parent)}:
             self.steps.append(Entry(str(path), path.read_bytes()))
             self._flushed = set()
@@ -99,6 +101,11 @@ class Recorder:
 
 def _path_of(fd):
     return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def _is_private(path):
+    """Returns whether a file is a journal, or will be."""
+    return pathlib.Path(path).parent.name.endswith(".journal")
 
 
 def final(before, steps):

@@ -8,8 +8,9 @@ import torch
 
 from safetensors._group import exchange, schedule
 from safetensors._group.column import Column
-from safetensors._group.parts import byte_shape, index_of_axes, taken_of
+from safetensors._group.parts import index_of_axes, taken_of
 from safetensors._group.schedule import Tensor
+from safetensors._regions import byte_shape
 
 
 class Stopped(Exception):

@@ -3,13 +3,38 @@
 import json
 import shutil
 
+import torch
+
 from safetensors import SafetensorError
 from safetensors._checking import sums as _sums
-from safetensors.torch import save_file, save_files
+from safetensors.torch import load_into, save_file, save_files, stream_files
 from support import cli
 
 INDEX = "model.safetensors.index.json"
 SUMS = "model.sums.json"
+TENSORS = {f"t.{i}": torch.full((10, 10), float(i)) for i in range(6)}
+"""Two tensors for each of three shards."""
+
+
+def shard(number):
+    return f"model-{number:05}-of-00003.safetensors"
+
+
+def same(found, names=tuple(TENSORS)):
+    assert set(found) == set(names)
+    assert all(torch.equal(found[name], TENSORS[name]) for name in names)
+
+
+def into(filenames, **more):
+    """Returns what `load_into` writes to zeros."""
+    target = {name: torch.zeros(10, 10) for name in more.pop("keys", TENSORS)}
+    load_into(target, filenames, strict=False, **more)
+    return target
+
+
+def streamed(filenames, **more):
+    """Returns what `stream_files` yields."""
+    return dict(stream_files(filenames, **more))
 
 
 def write(folder, tensors, shard_nbytes):

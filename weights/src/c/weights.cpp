@@ -175,7 +175,7 @@ safetensors_weight weight_of(const safetensors_weights& from, const WeightInfo& 
   weight.type = info.code;
   weight.scales_type = info.scales_code;
   weight.storage = static_cast<std::int32_t>(info.storage);
-  weight.part_count = static_cast<std::uint32_t>(from.model.parts(info.name).size());
+  weight.part_count = static_cast<std::uint32_t>(from.model.part_count(info.name));
   if (info.is_decoded) weight.flags |= SAFETENSORS_WEIGHT_DECODED;
   if (info.quant) {
     weight.quant_mode = number_of(info.quant->mode);

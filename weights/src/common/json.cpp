@@ -13,8 +13,8 @@
 #endif
 
 #include "base/json_document.hpp"
+#include "base/parse_integer.hpp"
 #include "base/text.hpp"
-#include "base/utf8.hpp"
 #include "common/fail.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
@@ -64,9 +64,8 @@ std::optional<double> double_of(std::string_view text) {
   return value;
 }
 
-/// Handles the events of read_json_document(). A method that returns false stops the reader; code()
-/// and error() then describe the fault.
-class Builder {
+/// Handles the events of read_json_document(). code() is that of the error().
+class Builder : public JsonHandler {
  public:
   Builder(Duplicates duplicates, std::size_t text_nbytes)
       : duplicates_(duplicates),
@@ -74,7 +73,6 @@ class Builder {
         max_nbytes_(kValuesTimes * text_nbytes + kValuesSpare) {}
 
   [[nodiscard]] Errc code() const noexcept { return code_; }
-  [[nodiscard]] const std::string& error() const noexcept { return error_; }
   Json take() { return std::move(root_); }
 
   bool value(JsonKind kind, std::string_view text) {
@@ -125,11 +123,7 @@ class Builder {
  private:
   bool stop(Errc code, std::string error) {
     code_ = code;
-    error_ = std::move(error);
-    return false;
-  }
-  bool check_text(std::string_view text) {
-    return !find_invalid_utf8(text) || stop(Errc::json, "a string holds half of a surrogate pair");
+    return JsonHandler::stop(std::move(error));
   }
   /// Counts memory before it is allocated.
   bool charge(std::uint64_t nbytes) {
@@ -151,11 +145,7 @@ class Builder {
   }
   bool add_number(std::string_view text) {
     if (const std::optional<double> special = special_number(text)) return add(Json(*special));
-    const char* const begin = text.data();
-    const char* const end = begin + text.size();
-    std::int64_t whole = 0;
-    const auto [past, error] = std::from_chars(begin, end, whole);
-    if (error == std::errc() && past == end) return add(Json(whole));
+    if (const auto whole = parse_integer<std::int64_t>(text)) return add(Json(*whole));
     const std::optional<double> number = double_of(text);
     if (number) return add(Json(*number));
     return stop(Errc::json, "the number " + clipped(text) + " does not fit in a double");
@@ -173,7 +163,6 @@ class Builder {
   std::uint64_t max_nbytes_;
   std::uint64_t nbytes_ = 0;
   Errc code_ = Errc::json;
-  std::string error_;
 };
 
 }  // namespace

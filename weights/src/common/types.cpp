@@ -42,4 +42,12 @@ std::string_view name(QuantMode mode) noexcept {
   return {};
 }
 
+std::optional<QuantMode> parse_quant_mode(std::string_view text) noexcept {
+  // The first value without a name follows the last mode.
+  for (std::uint8_t i = 0; !name(QuantMode{i}).empty(); ++i) {
+    if (name(QuantMode{i}) == text) return QuantMode{i};
+  }
+  return std::nullopt;
+}
+
 }  // namespace safetensors::weights

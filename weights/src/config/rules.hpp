@@ -1,9 +1,13 @@
 // Rules that hold for the configurations of all formats.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <vector>
 
+#include "base/parse_integer.hpp"
 #include "names/tables.hpp"
 #include "safetensors/weights/config.hpp"
 
@@ -19,6 +23,16 @@ inline void fill_heads(ModelConfig& model) noexcept {
   if (!model.head_dim && model.dim && model.n_heads && *model.n_heads != 0) {
     model.head_dim = *model.dim / *model.n_heads;
   }
+}
+
+/// Returns the value of a layer, from the list of layers if there is one, else the model's; nothing
+/// if the list has none for it.
+inline std::optional<std::int64_t> of_layer(const std::vector<std::int64_t>& layers,
+                                            const std::optional<std::int64_t>& all,
+                                            std::string_view layer) noexcept {
+  if (layers.empty()) return all;
+  const auto number = parse_integer<std::size_t>(layer);
+  return number && *number < layers.size() ? std::optional(layers[*number]) : std::nullopt;
 }
 
 /// Returns the style of a rule that needs no configuration; nothing for the other rules.

@@ -55,6 +55,9 @@ class GgufBackend final : public Backend {
     return found->bytes(interrupt);
   }
   std::vector<WeightPart> parts(std::size_t tensor) const override;
+  std::size_t part_count(std::size_t tensor) const override {
+    return stored_[tensor].scale.source == nullptr ? 1 : 2;
+  }
   std::optional<StoredBytes> view(std::size_t tensor, const Interrupt& interrupt) const override;
   void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
              const Interrupt& interrupt) const override;

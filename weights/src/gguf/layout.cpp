@@ -1,11 +1,10 @@
 #include "gguf/layout.hpp"
 
-#include <charconv>
 #include <string>
-#include <vector>
 
 #include "base/text.hpp"
 #include "common/fail.hpp"
+#include "config/rules.hpp"
 #include "names/names.hpp"
 #include "names/tables.hpp"
 
@@ -15,17 +14,6 @@ namespace {
 Conversion conversion_of(const ModelConfig& config) {
   const auto known = find_gguf_architecture(config.architecture.value_or(""));
   return known ? known->conversion : Conversion::unrecorded;
-}
-
-/// Returns the number of heads of a layer, from the list of layers if there is one, else the
-/// model's.
-std::optional<std::int64_t> heads_of(const std::vector<std::int64_t>& layers,
-                                     const std::optional<std::int64_t>& all,
-                                     std::string_view layer) {
-  std::size_t number = 0;
-  std::from_chars(layer.data(), layer.data() + layer.size(), number);  // six digits at most
-  if (layers.empty()) return all;
-  return number < layers.size() ? std::optional(layers[number]) : std::nullopt;
 }
 
 }  // namespace
@@ -57,8 +45,8 @@ Undo undo_of(const WeightInfo& info, const ModelConfig& config, const std::files
   const bool is_q = place.module == "attention.q";
   if (place.layer.empty() || (!is_q && place.module != "attention.k")) return undo;
   if (parts.param != "weight" && parts.param != "bias") return undo;
-  const auto heads = is_q ? heads_of(config.n_heads_of_layers, config.n_heads, place.layer)
-                          : heads_of(config.n_kv_heads_of_layers, config.n_kv_heads, place.layer);
+  const auto heads = is_q ? of_layer(config.n_heads_of_layers, config.n_heads, place.layer)
+                          : of_layer(config.n_kv_heads_of_layers, config.n_kv_heads, place.layer);
   const std::int64_t rows = info.shape.front();
   if (rows == 0) return undo;
   if (is_adapter && !heads) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/display_path.hpp"
+#include "base/parse_integer.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
 
@@ -30,12 +31,7 @@ struct PartName {
 constexpr std::size_t kNumberDigits = 5;
 
 std::optional<std::uint32_t> number_of(std::u8string_view digits) {
-  std::uint32_t number = 0;
-  for (const char8_t c : digits) {
-    if (c < u8'0' || c > u8'9') return std::nullopt;
-    number = number * 10 + static_cast<std::uint32_t>(c - u8'0');
-  }
-  return number;
+  return parse_integer<std::uint32_t>(std::string(digits.begin(), digits.end()));
 }
 
 std::optional<PartName> part_name_of(const fs::path& path) {

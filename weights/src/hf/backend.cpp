@@ -78,6 +78,9 @@ class SafetensorsBackend final : public Backend {
     return tensor->bytes(interrupt);
   }
   std::vector<WeightPart> parts(std::size_t tensor) const override;
+  std::size_t part_count(std::size_t tensor) const override {
+    return weights_[tensor]->parts().size();
+  }
   std::optional<StoredBytes> view(std::size_t tensor, const Interrupt& interrupt) const override {
     return weights_[tensor]->view(options_, interrupt);
   }

@@ -130,9 +130,7 @@ class PackWeight final : public StoredWeight {
   }
 
   std::vector<Part> parts() const override {
-    std::vector<Part> parts = {part_of(*pack_.words), part_of(*pack_.scales)};
-    if (const SourceTensor* third = third_part()) parts.push_back(part_of(*third));
-    return parts;
+    return parts_of({pack_.words, pack_.scales, third_part()});
   }
 
   void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,

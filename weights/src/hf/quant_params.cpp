@@ -47,13 +47,6 @@ QuantParams defaults_of(QuantMode mode) noexcept {
   return kDefaults[static_cast<std::size_t>(mode)];
 }
 
-std::optional<QuantMode> parse_quant_mode(std::string_view text) noexcept {
-  for (const QuantParams& each : kDefaults) {
-    if (name(each.mode) == text) return each.mode;
-  }
-  return std::nullopt;
-}
-
 std::string shown(const QuantParams& params) {
   return std::string(name(params.mode)) + ", " + std::to_string(params.bits) + " bits, groups of " +
          std::to_string(params.group_size);

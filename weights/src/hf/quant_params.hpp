@@ -15,7 +15,6 @@ namespace safetensors::weights {
 
 /// Returns the parameters of a mode whose entry states none.
 [[nodiscard]] QuantParams defaults_of(QuantMode mode) noexcept;
-[[nodiscard]] std::optional<QuantMode> parse_quant_mode(std::string_view text) noexcept;
 /// Returns text such as "affine, 4 bits, groups of 64".
 [[nodiscard]] std::string shown(const QuantParams& params);
 

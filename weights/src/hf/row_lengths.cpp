@@ -1,10 +1,9 @@
 #include "hf/row_lengths.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <vector>
 
 #include "base/checked.hpp"
+#include "config/rules.hpp"
 #include "names/tables.hpp"
 
 namespace safetensors::weights {
@@ -39,15 +38,6 @@ Length quotient(const Length& a, std::uint64_t b) {
 
 Length length_of(const std::optional<std::int64_t>& value) {
   return value && *value > 0 ? Length(static_cast<std::uint64_t>(*value)) : std::nullopt;
-}
-
-/// Returns the value of a layer, from the list of layers if there is one, else the model's.
-Length of_layer(const std::vector<std::int64_t>& layers, const std::optional<std::int64_t>& all,
-                std::string_view layer) {
-  if (layers.empty()) return length_of(all);
-  std::size_t number = 0;
-  std::from_chars(layer.data(), layer.data() + layer.size(), number);  // six digits at most
-  return number < layers.size() ? length_of(layers[number]) : std::nullopt;
 }
 
 }  // namespace
@@ -204,11 +194,12 @@ Length RowLengths::likely(const Place& place) const {
 Length RowLengths::from_config(const Place& place) const {
   if (place.is_vocabulary() || place.reads_hidden()) return length_of(config_.dim);
   if (place.module == "attention.output") {
-    const Length heads = of_layer(config_.n_heads_of_layers, config_.n_heads, place.layer);
-    return product(heads, length_of(config_.v_head_dim ? config_.v_head_dim : config_.head_dim));
+    const auto heads = of_layer(config_.n_heads_of_layers, config_.n_heads, place.layer);
+    return product(length_of(heads),
+                   length_of(config_.v_head_dim ? config_.v_head_dim : config_.head_dim));
   }
   if (!place.is_down()) return std::nullopt;
-  const Length dense = of_layer(config_.ffn_dim_of_layers, config_.ffn_dim, place.layer);
+  const Length dense = length_of(of_layer(config_.ffn_dim_of_layers, config_.ffn_dim, place.layer));
   if (place.block == "ffn") return dense;
   if (place.block == "ffn.shared_expert") return length_of(config_.shared_ffn_dim);
   const Length routed = length_of(config_.moe_ffn_dim);

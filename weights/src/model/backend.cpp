@@ -1,9 +1,9 @@
 #include "model/backend.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
+#include "base/parse_integer.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
 #include "model/norm_offset.hpp"
@@ -17,10 +17,8 @@ namespace {
 void check_layers(Model& model) {
   std::int64_t layers = 0;
   for (const WeightInfo& info : model.tensors) {
-    const std::string_view digits = split_layer(info.name).layer;
-    std::int64_t layer = -1;
-    std::from_chars(digits.data(), digits.data() + digits.size(), layer);  // six digits at most
-    layers = std::max(layers, layer + 1);
+    const auto layer = parse_integer<std::int64_t>(split_layer(info.name).layer);
+    if (layer) layers = std::max(layers, *layer + 1);
   }
   if (layers == 0 || !model.config.n_layers || *model.config.n_layers == layers) return;
   model.warnings.push_back("the configuration says " + std::to_string(*model.config.n_layers) +

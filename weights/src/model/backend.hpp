@@ -79,7 +79,7 @@ class Backend {
   /// Returns the lengths of a tensor's sections (see WeightBuffer).
   [[nodiscard]] virtual WeightBuffer::Sections sections(std::size_t tensor) const = 0;
   /// Returns the bytes of one of the tensor's parts as stored.
-  /// Requires: part < parts(tensor).size().
+  /// Requires: part < part_count(tensor).
   [[nodiscard]] virtual StoredBytes stored(std::size_t tensor, std::size_t part,
                                            const Interrupt& interrupt) const = 0;
   /// Returns the bytes of the tensor with that name in the files; nothing if there is none.
@@ -87,6 +87,8 @@ class Backend {
       std::string_view source, const Interrupt& interrupt) const = 0;
   /// Returns the tensors of the file that make up the tensor.
   [[nodiscard]] virtual std::vector<WeightPart> parts(std::size_t tensor) const = 0;
+  /// Returns parts(tensor).size().
+  [[nodiscard]] virtual std::size_t part_count(std::size_t tensor) const = 0;
   /// Returns the file's bytes if they are the buffer as they are; nothing if it has to be built.
   [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor,
                                                         const Interrupt& interrupt) const = 0;

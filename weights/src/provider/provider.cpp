@@ -1,13 +1,13 @@
 #include "safetensors/weights/provider.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/made_once.hpp"
 #include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
@@ -38,7 +38,6 @@ class WeightProvider::Impl {
  public:
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() { delete by_source_.load(); }
   Impl(const std::filesystem::path& path, const ModelOptions& options)
       : backend_(open_backend(path, options)),
         allocator_(options.allocator),
@@ -119,7 +118,7 @@ class WeightProvider::Impl {
   [[nodiscard]] WeightBuffer part(std::string_view name, std::size_t index,
                                   const Interrupt& interrupt) const {
     const std::size_t tensor = at(name);
-    const std::size_t count = backend_->parts(tensor).size();
+    const std::size_t count = backend_->part_count(tensor);
     if (index >= count) {
       fail(Errc::unknown_tensor, model().path, name,
            "it has " + std::to_string(count) + " parts, and no part " + std::to_string(index));
@@ -129,6 +128,9 @@ class WeightProvider::Impl {
 
   [[nodiscard]] std::vector<WeightPart> parts(std::size_t tensor) const {
     return backend_->parts(tensor);
+  }
+  [[nodiscard]] std::size_t part_count(std::size_t tensor) const {
+    return backend_->part_count(tensor);
   }
 
   [[nodiscard]] WeightBuffer build(std::size_t tensor, const Interrupt& interrupt) const {
@@ -208,15 +210,15 @@ class WeightProvider::Impl {
 
  private:
   /// Returns the indexes of all tensors in the order of their names in the file. Few programs need
-  /// it, so the first call makes it, without a lock that a fork could copy.
+  /// it.
   [[nodiscard]] const std::vector<std::uint32_t>& by_source() const {
-    const std::vector<std::uint32_t>* found = by_source_.load(std::memory_order_acquire);
-    if (found != nullptr) return *found;
-    auto made = std::make_unique<std::vector<std::uint32_t>>(by_name_.size());
-    std::iota(made->begin(), made->end(), std::uint32_t{0});
-    std::ranges::stable_sort(*made, {}, [&](std::uint32_t i) { return model().tensor(i).source; });
-    if (by_source_.compare_exchange_strong(found, made.get())) return *made.release();
-    return *found;  // another thread was faster
+    return by_source_.get([&] {
+      std::vector<std::uint32_t> sorted(by_name_.size());
+      std::iota(sorted.begin(), sorted.end(), std::uint32_t{0});
+      std::ranges::stable_sort(sorted, {},
+                               [&](std::uint32_t i) { return model().tensor(i).source; });
+      return sorted;
+    });
   }
 
   void check_fits(std::size_t first, std::size_t next) const {
@@ -243,14 +245,14 @@ class WeightProvider::Impl {
     std::string text = info.type_name;
     if (info.quant) text += " in groups of " + std::to_string(info.quant->group_size);
     text += " " + safetensors::shown(std::span(info.shape));
-    const bool has_scale = info.storage == Storage::ggml_block && parts(tensor).size() > 1;
+    const bool has_scale = info.storage == Storage::ggml_block && part_count(tensor) > 1;
     return has_scale ? text + " with a scale beside it" : text;
   }
 
   std::unique_ptr<Backend> backend_;
   Allocator allocator_;
   std::vector<std::uint32_t> by_name_;  ///< indexes of tensors
-  mutable std::atomic<const std::vector<std::uint32_t>*> by_source_{nullptr};
+  MadeOnce<std::vector<std::uint32_t>> by_source_;
   std::vector<std::string> unmapped_;
   std::string_view scheme_;  // a constant
   mutable BufferCache cache_;
@@ -313,6 +315,9 @@ const WeightInfo& WeightProvider::info_of_source(std::string_view source) const 
 }
 std::vector<WeightPart> WeightProvider::parts(std::string_view name) const {
   return impl_->parts(impl_->at(name));
+}
+std::size_t WeightProvider::part_count(std::string_view name) const {
+  return impl_->part_count(impl_->at(name));
 }
 std::uint32_t WeightProvider::get_dtype(std::string_view name) const { return info(name).code; }
 std::string_view WeightProvider::output_name() const noexcept {

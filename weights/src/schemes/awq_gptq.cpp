@@ -33,11 +33,7 @@ struct ColumnParts {
   const SourceTensor* g_idx = nullptr;
 
   [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts = {part_of(*qweight)};
-    for (const SourceTensor* tensor : {scales, qzeros, g_idx}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
+    return parts_of({qweight, scales, qzeros, g_idx});
   }
 };
 

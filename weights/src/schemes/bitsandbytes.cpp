@@ -46,11 +46,8 @@ struct Bnb4Parts {
   const SourceTensor* quant_state = nullptr;
 
   [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts;
-    for (const SourceTensor* tensor :
-         {weight, absmax, quant_map, nested_absmax, nested_quant_map}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
+    std::vector<Part> parts =
+        parts_of({weight, absmax, quant_map, nested_absmax, nested_quant_map});
     parts.push_back({"quant_state", quant_state});
     return parts;
   }
@@ -246,11 +243,7 @@ class BnbInt8Weight final : public SchemeWeight {
   BnbInt8Weight(const SourceTensor& weight, const SourceTensor& scb, const SourceTensor* format)
       : weight_(weight), scb_(scb), format_(format) {}
 
-  std::vector<Part> parts() const override {
-    std::vector<Part> parts = {part_of(weight_), part_of(scb_)};
-    if (format_ != nullptr) parts.push_back(part_of(*format_));
-    return parts;
-  }
+  std::vector<Part> parts() const override { return parts_of({&weight_, &scb_, format_}); }
 
   void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
               const Interrupt& interrupt) const override {

@@ -24,11 +24,7 @@ struct ComfyTensors {
   std::array<const SourceTensor*, 2> more{};
 
   [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts = {part_of(*codes)};
-    for (const SourceTensor* tensor : {scale, more[0], more[1]}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
+    return parts_of({codes, scale, more[0], more[1]});
   }
   /// Returns the rows of codes of all matrices, with padding.
   [[nodiscard]] std::uint64_t stored_rows() const noexcept {

@@ -39,11 +39,7 @@ struct CtIntParts {
   const SourceTensor* shape;
 
   [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts;
-    for (const SourceTensor* tensor : {packed, scale, zero, g_idx, shape}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
+    return parts_of({packed, scale, zero, g_idx, shape});
   }
   [[nodiscard]] std::uint64_t rows() const { return packed->info->shape.end()[-2]; }
   [[nodiscard]] std::uint64_t words() const { return packed->info->shape.back(); }

@@ -32,11 +32,7 @@ struct Fp4Parts {
   const SourceTensor* column_scales = nullptr;  ///< pre_quant_scale
 
   [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts;
-    for (const SourceTensor* tensor : {codes, scale, global, column_scales}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
+    return parts_of({codes, scale, global, column_scales});
   }
   [[nodiscard]] bool is_mx() const noexcept { return kind == Fp4Scale::e8m0; }
   [[nodiscard]] std::uint64_t group() const noexcept { return is_mx() ? 32 : 16; }
@@ -200,7 +196,8 @@ void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint) {
   const SourceTensor* codes = checkpoint.find(module_of(scale), ".weight");
   if (codes == nullptr || !has_fp4_codes(*codes) || !is_e8m0(scale.info->dtype)) return;
   const Fp4Parts parts{codes, &scale, nullptr, Fp4Scale::e8m0};
-  // Other tensors also have such names and types: without a configuration, the shapes decide.
+  // Tensors of other schemes may have the same names and types. Without a configuration, the shapes
+  // decide.
   const bool fits = codes->info->shape.size() >= 2 && has_fp4_groups(parts);
   if (!fits && checkpoint.quant().method.empty()) return;
   claim_fp4(parts, scale, checkpoint);

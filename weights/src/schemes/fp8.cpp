@@ -53,11 +53,7 @@ struct Fp8Parts {
   const SourceTensor* zero = nullptr;     ///< weight_zero_point
 
   [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts{part_of(*weight), part_of(*scale)};
-    for (const SourceTensor* tensor : {global, columns, zero}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
+    return parts_of({weight, scale, global, columns, zero});
   }
 };
 

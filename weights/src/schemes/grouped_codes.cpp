@@ -29,13 +29,7 @@ struct GroupedParts {
   const SourceTensor* second = nullptr;   ///< weight_scale_2
   const SourceTensor* columns = nullptr;  ///< pre_quant_scale
 
-  [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts{part_of(*codes), part_of(*scale)};
-    for (const SourceTensor* tensor : {second, columns}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
-  }
+  [[nodiscard]] std::vector<Part> list() const { return parts_of({codes, scale, second, columns}); }
   [[nodiscard]] bool is_int4() const noexcept { return packing == GroupedPacking::row_pairs; }
   /// Returns the length of a row. No overflow: a row of the file has about as many bytes.
   [[nodiscard]] std::uint64_t row_values() const noexcept {
@@ -121,7 +115,7 @@ void claim_int4(const SourceTensor& scale, Checkpoint& checkpoint) {
                            checkpoint.find(module, ".weight_scale_2"),
                            checkpoint.find(module, ".pre_quant_scale")};
   const QuantConfig& config = checkpoint.quant();
-  // Other tensors also have such names and types: only modelopt's must fit.
+  // Tensors of other schemes may have the same names and types. Only those of modelopt must fit.
   const bool is_modelopt = config.method == "modelopt";
   if (!is_modelopt && !config.method.empty()) return;
   if (!fits_packing(parts)) {

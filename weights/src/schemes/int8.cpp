@@ -32,13 +32,7 @@ struct Int8Parts {
   const SourceTensor* zero = nullptr;
   const SourceTensor* columns = nullptr;  ///< pre_quant_scale
 
-  [[nodiscard]] std::vector<Part> list() const {
-    std::vector<Part> parts{part_of(*weight), part_of(*scale)};
-    for (const SourceTensor* tensor : {zero, columns}) {
-      if (tensor != nullptr) parts.push_back(part_of(*tensor));
-    }
-    return parts;
-  }
+  [[nodiscard]] std::vector<Part> list() const { return parts_of({weight, scale, zero, columns}); }
 };
 
 class Int8Weight final : public SchemeWeight {

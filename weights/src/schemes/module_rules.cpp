@@ -1,11 +1,11 @@
 #include "schemes/module_rules.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <set>
 #include <utility>
 
+#include "base/parse_integer.hpp"
 #include "base/text.hpp"
 #include "names/names.hpp"
 #include "schemes/name_pattern.hpp"
@@ -71,10 +71,9 @@ std::string_view comparable(std::string_view name, bool is_entry) noexcept {
 bool may_be_absent(std::string_view name, std::optional<std::int64_t> absent_from) noexcept {
   const auto layer = find_number(name, 0);
   if (!layer || !absent_from) return false;
-  std::int64_t number = 0;
-  const char* const begin = name.data();
-  const auto read = std::from_chars(begin + layer->begin, begin + layer->end, number);
-  return read.ec != std::errc() || number >= *absent_from;
+  const auto number =
+      parse_integer<std::int64_t>(name.substr(layer->begin, layer->end - layer->begin));
+  return !number || *number >= *absent_from;
 }
 
 /// What the names of a model's tensors are compared with.

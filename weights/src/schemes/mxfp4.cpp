@@ -193,7 +193,8 @@ void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint) {
   const std::string_view module = name.substr(0, name.size() - kEnding.size());
   const SourceTensor* scales = checkpoint.find(module, "_scales");
   if (scales == nullptr) return;
-  // Other tensors also have such names: without a configuration, types and shapes decide.
+  // Tensors of other schemes may have the same names. Without a configuration, types and shapes
+  // decide.
   const bool fits = are_bytes(blocks, *scales) && are_groups(blocks, *scales);
   if (!fits && checkpoint.quant().method.empty()) return;
   const bool is_split = module.ends_with(kBoth);

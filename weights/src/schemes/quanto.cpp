@@ -31,9 +31,7 @@ struct QuantoParts {
   std::uint64_t columns = 0;
   std::uint8_t bits = 4;
 
-  [[nodiscard]] std::vector<Part> list() const {
-    return {part_of(*data), part_of(*scale), part_of(*shift)};
-  }
+  [[nodiscard]] std::vector<Part> list() const { return parts_of({data, scale, shift}); }
   [[nodiscard]] std::uint64_t group() const noexcept { return data->info->shape[1]; }
   [[nodiscard]] std::uint64_t lines() const noexcept { return data->info->shape[0]; }
 };

@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -24,6 +25,17 @@ struct Part {
 [[nodiscard]] inline Part part_of(const SourceTensor& tensor) noexcept {
   const std::string_view name = tensor.info->name;
   return {name.substr(name.rfind('.') + 1), &tensor};  // npos + 1 is 0
+}
+
+/// Returns the parts that are there: those of tensors that are not null.
+[[nodiscard]] inline std::vector<Part> parts_of(
+    std::initializer_list<const SourceTensor*> tensors) {
+  std::vector<Part> parts;
+  parts.reserve(tensors.size());
+  for (const SourceTensor* const tensor : tensors) {
+    if (tensor != nullptr) parts.push_back(part_of(*tensor));
+  }
+  return parts;
 }
 
 /// Returns the name without its last component: "M" of "M.weight".

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dequant/scale_type.hpp"
 #include "dequant_support.hpp"
 #include "safetensors/safe_open.hpp"
 
@@ -12,7 +13,6 @@ namespace {
 
 using namespace test;
 using safetensors::weights::PackRows;
-using safetensors::weights::QuantMode;
 using safetensors::weights::ScaleType;
 
 void check_gguf(const std::string& name) {
@@ -59,27 +59,6 @@ void check_gguf(const std::string& name) {
   }
 }
 
-ScaleType scale_type_of(safetensors::Dtype dtype) {
-  switch (dtype) {
-    case safetensors::Dtype::kF16:
-      return ScaleType::f16;
-    case safetensors::Dtype::kBF16:
-      return ScaleType::bf16;
-    case safetensors::Dtype::kF32:
-      return ScaleType::f32;
-    default:
-      return ScaleType::u8;
-  }
-}
-
-QuantMode mode_of(std::string_view name) {
-  if (name == "mxfp4") return QuantMode::mxfp4;
-  if (name == "mxfp8") return QuantMode::mxfp8;
-  if (name == "nvfp4") return QuantMode::nvfp4;
-  REQUIRE(name == "affine");
-  return QuantMode::affine;
-}
-
 }  // namespace
 
 TEST_CASE("sha256: examples of the standard") {
@@ -105,9 +84,9 @@ TEST_CASE("dequantising: every pack gives the values of mlx") {
     const auto words = file.get_tensor(name + ".weight");
     const auto scales = file.get_tensor(name + ".scales");
     PackRows pack;
-    pack.params = {mode_of(wanted["mode"].GetString()), wanted["bits"].GetInt(),
-                   wanted["group_size"].GetInt()};
-    pack.scale_type = scale_type_of(scales.dtype);
+    pack.params = {weights::parse_quant_mode(wanted["mode"].GetString()).value(),
+                   wanted["bits"].GetInt(), wanted["group_size"].GetInt()};
+    pack.scale_type = weights::scale_type_of(scales.dtype);
     const auto shape = wanted["shape"].GetArray();
     pack.columns = shape[shape.Size() - 1].GetUint64();
     std::uint64_t rows = 1;

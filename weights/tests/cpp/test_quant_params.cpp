@@ -11,6 +11,7 @@
 using safetensors::Dtype;
 using safetensors::weights::candidates_of;
 using safetensors::weights::choose_quant;
+using safetensors::weights::parse_quant_mode;
 using safetensors::weights::QuantChoice;
 using safetensors::weights::QuantMode;
 using safetensors::weights::QuantParams;
@@ -64,6 +65,16 @@ void for_all(const Check& check) {
 }
 
 }  // namespace
+
+TEST_CASE("each mode has a name, which is parsed") {
+  for (const QuantMode mode :
+       {QuantMode::affine, QuantMode::mxfp4, QuantMode::mxfp8, QuantMode::nvfp4}) {
+    CHECK(parse_quant_mode(name(mode)) == mode);
+  }
+  CHECK(parse_quant_mode("nvfp4") == QuantMode::nvfp4);
+  for (const char* const text : {"", "Affine", "mxfp", "mxfp44"})
+    CHECK_FALSE(parse_quant_mode(text));
+}
 
 TEST_CASE("the shapes of a pack leave at most three kinds, the true one among them") {
   for (const QuantParams& truth : affine_params()) {

@@ -108,6 +108,8 @@ def test_the_target_is_the_source(tmp_path, capsys, run):
             run(one, other)
         said = str(caught.value) + capsys.readouterr().err
         assert "is the source: choose another target" in said
+        if run is by_function:
+            assert os.path.samefile(caught.value.path, other)
     assert bytes_of(source) == before
 
 

@@ -55,14 +55,15 @@ def test_large_tensors_are_sampled(tmp_path):
     rows = np.arange(3000, dtype=np.float32)[:, None] + np.zeros(1000, np.float32)
     rows[0, 0] = np.nan
     odd = np.full(4, np.inf, np.float32)
-    save_file(
-        {"a": rows, "inf": odd, "none": np.zeros((0, 3), np.float32)}, tmp_path / "m.safetensors"
-    )
+    few, none = np.array([0, 0, 0, 1], np.float32), np.zeros((0, 3), np.float32)
+    tensors = {"a": rows, "few": few, "inf": odd, "none": none}
+    save_file(tensors, tmp_path / "m.safetensors")
     with open_weights(tmp_path / "m.safetensors") as w:
         page = w["a"]._repr_html_()
         assert "(of 1,024,000 values in rows spread evenly)" in page
         assert "max 2999" in page
         assert "not finite 1" in page
+        assert "zeros 75.00%" in w["few"]._repr_html_()
         assert "no finite values" in w["inf"]._repr_html_()
         assert "0 parameters" in w["none"]._repr_html_()
 

@@ -88,6 +88,8 @@ class SAFETENSORS_API WeightProvider {
   ///
   /// Throws: unknown_tensor.
   [[nodiscard]] std::vector<WeightPart> parts(std::string_view name) const;
+  /// Returns parts(name).size(), without making them. Throws: unknown_tensor.
+  [[nodiscard]] std::size_t part_count(std::string_view name) const;
   /// Returns info(name).code. Throws: unknown_tensor.
   [[nodiscard]] std::uint32_t get_dtype(std::string_view name) const;
   /// Returns the name of the tensor that computes the logits: "output.weight" if it exists, else

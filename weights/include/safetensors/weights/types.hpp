@@ -30,6 +30,10 @@ enum class QuantMode : std::uint8_t { affine, mxfp4, mxfp8, nvfp4 };
 [[nodiscard]] SAFETENSORS_API std::string_view name(Storage storage) noexcept;
 [[nodiscard]] SAFETENSORS_API std::string_view name(QuantMode mode) noexcept;
 
+/// Returns the mode with this name, if there is one.
+[[nodiscard]] SAFETENSORS_API std::optional<QuantMode> parse_quant_mode(
+    std::string_view text) noexcept;
+
 /// Parameters of an MLX pack.
 struct QuantParams {
   QuantMode mode = QuantMode::affine;

@@ -8,17 +8,17 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import _core
-from .._core import safe_open
-from .._text import count, rounded, shown, size
-from .._weight_models import is_weight_model, open_as_stored
-from .contents import Contents, base_name, facts, of_handles, of_weights
-from .html import MOST_ROWS
-from .tree import outline_of
+from . import _core
+from ._core import safe_open
+from ._outline.contents import Contents, base_name, facts, of_handles, of_weights
+from ._outline.html import MAX_ROWS
+from ._outline.tree import outline_of
+from ._text import count, rounded, shown, size
+from ._weight_models import is_weight_model, open_as_stored
 
 if TYPE_CHECKING:
-    from .._typing import Path
-    from ..weights import Weights
+    from ._typing import Path
+    from .weights import Weights
 
 
 class Summary:
@@ -28,9 +28,9 @@ class Summary:
     """
 
     def __init__(self, contents: Contents) -> None:
-        from .views import page_of
+        from ._outline.views import page_of
 
-        outline = outline_of(contents.tensors, rows=MOST_ROWS)
+        outline = outline_of(contents.tensors, rows=MAX_ROWS)
         self._facts = facts(contents.kind, outline)
         self._html = page_of(contents, outline)
         self._types = outline.types
@@ -105,14 +105,14 @@ def contents_of(path: Path) -> Iterator[Contents]:
         if is_weight_model(path):
             yield of_weights(stack.enter_context(open_as_stored(path)), title)
             return
-        from .._shards import find_files, open_tensors
+        from ._shards import find_files, open_tensors
 
         tensors, _ = open_tensors(find_files(path), None, "pread", stack)
         yield of_handles(list(dict.fromkeys(tensors.values())), title)
 
 
 def _of_tensors(tensors: Mapping[str, Any]) -> Contents:
-    from .._saving.specs import spec_of
+    from ._saving.specs import spec_of
 
     listed = []
     for name, tensor in tensors.items():

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from ._typing import FileOfLoad
+    from .._typing import FileOfLoad
 
 F = TypeVar("F", bound="FileOfLoad")
 
@@ -30,7 +30,7 @@ def refuse_absent(shards: Iterable[FileOfLoad], wanted: Collection[str] | None) 
     for shard in shards:
         name = needed(shard, wanted) if shard.absent_from else None
         if name is not None:
-            from ._checking.verify import missing
+            from .verify import missing
 
             raise missing(
                 shard.path, f"tensor `{name}`", f"{shard.absent_from} has its digest", name

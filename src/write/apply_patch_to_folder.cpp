@@ -1,0 +1,83 @@
+// Writes the files of the model that a patch makes.
+#include <cerrno>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "safetensors/error.hpp"
+#include "safetensors/model_files.hpp"
+#include "safetensors/model_writer.hpp"
+#include "write/patch_application.hpp"
+#include "write/recovery.hpp"
+#include "write/shard_saves.hpp"
+
+namespace safetensors {
+namespace {
+
+/// Returns the first part of the names of the output's files: that of the base's.
+std::string name_of_output(const FoundModel& base) {
+  const std::string file =
+      std::filesystem::path(base.index.empty() ? base.files.front() : base.index)
+          .filename()
+          .string();
+  const ModelFileName parsed = parse_model_file_name(file);
+  if (parsed.kind != ModelFileName::Kind::kIndex && parsed.kind != ModelFileName::Kind::kShard) {
+    return "model";
+  }
+  std::string name(parsed.name);
+  if (!parsed.variant.empty()) name.append(1, '.').append(parsed.variant);
+  return name;
+}
+
+/// Refuses a folder that has files of another model, with which the new one would be mixed up.
+void refuse_others(const std::filesystem::path& path, const std::string& name) {
+  const detail::Folder folder = detail::Folder::open(path);
+  std::set<std::string> others;
+  for (const std::string& file : folder.names()) {
+    if (file.find(".safetensors") == std::string::npos || file.starts_with('.')) continue;
+    if (!file.ends_with(".safetensors-patch")) others.insert(file);
+  }
+  for (const auto& [file, identity] : old_files(folder, name)) others.erase(file);
+  if (others.empty()) return;
+  fail(ErrorCode::kIo, "another model is in the folder",
+       {.path = path / *others.begin(), .os_error = EEXIST});
+}
+
+}  // namespace
+
+void apply_patch_to_folder(const PatchFile& patch, const Model& base,
+                           const std::filesystem::path& folder, const ApplyPatchOptions& options) {
+  PatchApplication application(patch, base, options);
+  const std::size_t count = application.file_count();
+  std::vector<std::vector<std::string_view>> names;
+  std::vector<LayoutPlan> plans;
+  std::uint64_t total_nbytes = 0;
+  const auto nbytes_of = [](const LayoutPlan& plan) {
+    return plan.total_nbytes - plan.prologue.size();
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    names.push_back(application.names(i));
+    plans.push_back(application.plan(i));
+    total_nbytes += nbytes_of(plans.back());
+  }
+  const SaveModelOptions of_model{.name = name_of_output(base.found()),
+                                  .fsync = options.fsync,
+                                  .sums = options.sums,
+                                  .interrupt = options.interrupt,
+                                  .progress = options.progress};
+  ShardSaves saves(folder, of_model, count, total_nbytes);
+  refuse_others(folder, of_model.name);
+  for (std::size_t i = 0; i < count; ++i) {
+    saves.save(nbytes_of(plans[i]), [&](auto sink, const SaveOptions& of_file, auto& sums) {
+      FileWriter writer(std::move(sink), plans[i],
+                        {.interrupt = of_file.interrupt, .progress = of_file.progress});
+      application.write(i, writer, sums);
+      writer.commit();
+      sums.commit(false);
+    });
+  }
+  application.finish();
+  std::move(saves).commit(names);
+}
+
+}  // namespace safetensors
