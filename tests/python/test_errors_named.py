@@ -174,8 +174,9 @@ def test_a_handle_suggests_names(path, asked, near):
 
 def test_updates_and_writers_suggest_names(path, tmp_path):
     error = error_of(lambda: safetensors.update_file(path, {"lm_haed.weight": ONE}), KeyError)
-    assert str(error).endswith(
-        f"`lm_haed.weight` in {path}; add=True adds it; did you mean `lm_head.weight`?"
+    assert str(error) == (
+        f"{path}: there is no tensor `lm_haed.weight`; the option `add` adds it; "
+        "did you mean `lm_head.weight`?"
     )
     assert (error.code, error.path, error.subject) == (
         "tensor_not_found", str(path), "lm_haed.weight",
