@@ -1,6 +1,7 @@
 // Reading files of the kernel, and parsing their tokens.
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
