@@ -7,15 +7,16 @@
 #include <new>
 #include <string>
 
+#include "io/posix/huge_pages.hpp"
 #include "io/system.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
 namespace {
 
+using io::kHugePage;
 using io::page_size;
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Below this, rounding up to huge pages wastes more than they save.
 constexpr std::size_t kMappedThreshold = 2 * kHugePage;
 constexpr std::align_val_t kAlignment{64};
@@ -71,9 +72,13 @@ void advise_huge_pages(std::span<std::byte> memory) noexcept {
 #if defined(MADV_HUGEPAGE)
   if (memory.size() < kMappedThreshold) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  const std::uintptr_t first = (begin + page_size() - 1) / page_size() * page_size();
-  const std::uintptr_t last = (begin + memory.size()) / page_size() * page_size();
-  if (last > first) ::madvise(memory.data() + (first - begin), last - first, MADV_HUGEPAGE);
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t last = (begin + memory.size()) / kHugePage * kHugePage;
+  if (last <= first) return;
+  const std::uint64_t count = io::take_huge_pages((last - first) / kHugePage);
+  if (count == 0) return;
+  ::madvise(memory.data() + (first - begin), static_cast<std::size_t>(count) * kHugePage,
+            MADV_HUGEPAGE);
 #else
   (void)memory;
 #endif
