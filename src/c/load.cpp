@@ -37,9 +37,10 @@ struct safetensors_load {
     load_.start();
   }
 
-  /// Blocks until all is loaded. Throws: what Load::wait() throws; Error kInvalidArgument if
-  /// another
-  ///   thread waits; Stopped if the load was stopped before.
+  /// Blocks until all is loaded.
+  ///
+  /// Throws: what Load::wait() throws; Error kInvalidArgument if another thread waits; Stopped if
+  ///   the load was stopped before.
   void wait(const Watch& watch) {
     if (is_waiting_.exchange(true)) {
       fail(ErrorCode::kInvalidArgument, "another thread waits for this load");
