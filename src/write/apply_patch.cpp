@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "base/text.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/detail/write_sums.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/writer.hpp"
@@ -28,7 +29,7 @@ void apply_patch_to_file(const PatchFile& patch, const Model& base,
 /// Returns whether the output is a folder.
 bool is_for_folder(const Model& base, const std::filesystem::path& path) {
   if (base.file_count() != 1) {
-    if (path.extension() != ".safetensors") return true;
+    if (path.extension() != detail::kModelFileSuffix) return true;
     fail(ErrorCode::kInvalidArgument,
          "the model has " + counted(base.file_count(), "file") + ": the output must be a folder",
          {.path = path});

@@ -1,14 +1,11 @@
 // Writes the files of the model that a patch makes.
-#include <cerrno>
-#include <set>
 #include <string>
 #include <utility>
 
-#include "safetensors/error.hpp"
+#include "safetensors/detail/recovery.hpp"
 #include "safetensors/model_files.hpp"
 #include "safetensors/model_writer.hpp"
 #include "write/patch_application.hpp"
-#include "write/recovery.hpp"
 #include "write/shard_saves.hpp"
 
 namespace safetensors {
@@ -27,20 +24,6 @@ std::string name_of_output(const FoundModel& base) {
   std::string name(parsed.name);
   if (!parsed.variant.empty()) name.append(1, '.').append(parsed.variant);
   return name;
-}
-
-/// Refuses a folder that has files of another model, with which the new one would be mixed up.
-void refuse_others(const std::filesystem::path& path, const std::string& name) {
-  const detail::Folder folder = detail::Folder::open(path);
-  std::set<std::string> others;
-  for (const std::string& file : folder.names()) {
-    if (file.find(".safetensors") == std::string::npos || file.starts_with('.')) continue;
-    if (!file.ends_with(".safetensors-patch")) others.insert(file);
-  }
-  for (const auto& [file, identity] : old_files(folder, name)) others.erase(file);
-  if (others.empty()) return;
-  fail(ErrorCode::kIo, "another model is in the folder",
-       {.path = path / *others.begin(), .os_error = EEXIST});
 }
 
 }  // namespace
@@ -66,7 +49,7 @@ void apply_patch_to_folder(const PatchFile& patch, const Model& base,
                                   .interrupt = options.interrupt,
                                   .progress = options.progress};
   ShardSaves saves(folder, of_model, count, total_nbytes);
-  refuse_others(folder, of_model.name);
+  detail::refuse_other_models(detail::Folder::open(folder), of_model.name);
   for (std::size_t i = 0; i < count; ++i) {
     saves.save(nbytes_of(plans[i]), [&](auto sink, const SaveOptions& of_file, auto& sums) {
       FileWriter writer(std::move(sink), plans[i],

@@ -12,6 +12,7 @@
 #include "safetensors/error.hpp"
 #include "safetensors/shard_plan.hpp"
 #include "safetensors/sums.hpp"
+#include "write/old_files.hpp"
 #include "write/recovery.hpp"
 
 namespace safetensors {

@@ -14,6 +14,7 @@
 #include "safetensors/error.hpp"
 #include "write/distinct_names.hpp"
 #include "write/model_switch.hpp"
+#include "write/old_files.hpp"
 #include "write/recovery.hpp"
 
 namespace safetensors {

@@ -179,28 +179,6 @@ FileIdentities identities(const Folder& folder, const std::vector<std::string>& 
   return found;
 }
 
-FileIdentities old_files(const Folder& folder, std::string_view name) {
-  const std::string index = index_file_name(name);
-  std::vector<std::string> files = {index, shard_file_name(name, 1, 1)};
-  const auto held = HeldFile::open(folder, OwnName(index), {.writes = false});
-  if (held) {
-    const std::filesystem::path path = folder.path() / index;
-    const std::string text = held->read(kMaxIndexSize + 1);
-    if (text.size() > kMaxIndexSize) {
-      refuse_to_follow(path, "it has more than " + grouped(kMaxIndexSize) + " bytes");
-    }
-    try {
-      const ShardIndex parsed = ShardIndex::parse(text);
-      for (const std::string& file : parsed.files()) {
-        if (detail::is_shard_of(name, file)) files.push_back(file);
-      }
-    } catch (const Error& error) {
-      throw error.with_context({}, path);
-    }
-  }
-  return identities(folder, files);
-}
-
 std::vector<LeftFolder> saves_of(const Folder& folder, std::string_view name) {
   const OwnName::Text stem = OwnName::stem_of(OwnName::Text(name));
   detail::PrivateFolders found = detail::private_folders(
@@ -379,12 +357,6 @@ detail::Recovered detail::recover_saves(const Folder& folder, std::string_view f
   }
   for (const ForeignFolder& each : found.foreign) result.left_alone.push_back(each.name);
   return result;
-}
-
-std::vector<std::string> detail::old_names(const Folder& folder, std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& [file, identity] : old_files(folder, name)) names.push_back(file);
-  return names;
 }
 
 }  // namespace safetensors

@@ -26,12 +26,6 @@ inline constexpr std::string_view kSaveKind = "save";
 [[nodiscard]] FileIdentities identities(const detail::Folder& folder,
                                         const std::vector<std::string>& files);
 
-/// Returns the files of a model: the index, the single file, and the shards that the index names.
-///
-/// Throws: Error kIo, kNotRegularFile; kInvalidArgument if the index has more than kMaxIndexSize
-///   bytes; what ShardIndex::parse() throws.
-[[nodiscard]] FileIdentities old_files(const detail::Folder& folder, std::string_view name);
-
 /// Returns the private folders of saves of a model. Throws: Error kIo if one is another user's.
 [[nodiscard]] std::vector<detail::LeftFolder> saves_of(const detail::Folder& folder,
                                                        std::string_view name);

@@ -12,6 +12,8 @@ namespace safetensors::detail {
 
 /// What the names of files with tensors end with.
 inline constexpr std::string_view kModelFileSuffix = ".safetensors";
+/// What the names of patches end with.
+inline constexpr std::string_view kPatchFileSuffix = ".safetensors-patch";
 /// What the names of indexes end with, after the suffix of the files.
 inline constexpr std::string_view kIndexSuffix = ".index.json";
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 
 from .. import _core
@@ -11,8 +10,8 @@ from .._core import safe_open
 from .._model_folder import choice_of
 from .._paths import refuse_url
 from .._progress import Report, shows_progress
-from .._saving import recovery
 from .._saving.arguments import SaveArguments
+from .._saving.folder import Folder
 from .._saving.model_files import ModelFiles
 from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.split import Split
@@ -30,7 +29,6 @@ from .chain import (
     run,
     spec_after,
 )
-from .patch import SUFFIX
 from .tensors import FileTensors, digest_of
 
 
@@ -227,7 +225,8 @@ def _write(
             report.finish()
         return
     name = _name_of(work.files)
-    _refuse_others(output, name)
+    if os.path.isdir(output):
+        _core._refuse_other_models(Folder(output), name)
     os.makedirs(os.path.dirname(output), exist_ok=True)
     of_shards, digests = options.of_shards()
     with ModelFiles(output, name, options.fsync) as target:
@@ -253,14 +252,3 @@ def _name_of(files: FileTensors) -> str:
     if parsed is None or parsed[0] not in ("index", "shard"):
         return "model"
     return f"{parsed[1]}.{parsed[2]}" if parsed[2] else parsed[1]
-
-
-def _refuse_others(folder: str, name: str) -> None:
-    """Raises if the folder has files of another model, with which the new one would be mixed up."""
-    if not os.path.isdir(folder):
-        return
-    found = {each for each in os.listdir(folder) if ".safetensors" in each and each[0] != "."}
-    for other in sorted(found.difference(recovery.old_names(folder, name))):
-        if not other.endswith(SUFFIX):
-            path = os.path.join(folder, other)
-            raise FileExistsError(errno.EEXIST, "Another model is in the folder", path)
