@@ -140,6 +140,7 @@ class Output:
     def note(self, text: str) -> None:
         """Writes a line to standard error about something that the user may not expect."""
         if not self.quiet:
+            sys.stdout.flush()  # where both streams have one reader, it sees them in order
             complain(text)
 
     @contextlib.contextmanager

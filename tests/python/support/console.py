@@ -30,10 +30,12 @@ def run(block: str, folder: Path) -> list[tuple[str, int]]:
     script = _SHELL
     for command, _ in commands_of(block):
         script += f'(exit "$status")\n{command}\nstatus=$?; echo "{_END}$status"\n'
+    # Python's output is buffered, as that of most users is.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
-        env={**os.environ, "PYTHON": sys.executable, **ENVIRONMENT, "HOME": str(folder)},
+        env={**environment, "PYTHON": sys.executable, **ENVIRONMENT, "HOME": str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
