@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing
 from test_torch_checkpoint import empty_like, random_state
 from tiny import assert_same_outputs, assert_same_tensors, logits, raw_header, tiny_model
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -22,6 +20,7 @@ from transformers import AutoModelForCausalLM
 import safetensors.dcp
 from safetensors.dcp import StorageWriter, consolidate
 from safetensors.torch import load_files
+from support import ranks
 
 State = dict[str, torch.Tensor]
 WRITERS = {"ours": StorageWriter, "torch's": HuggingFaceStorageWriter}
@@ -112,47 +111,40 @@ def test_async_save(tmp_path: Path) -> None:
     assert_same_tensors(load(state, tmp_path), expected)
 
 
-def _rank(rank: int, store: str, folder: str) -> None:
+def _rank(rank: int, folder: str) -> None:
     """One of two processes: save sharded tensors with both, then load them sharded otherwise."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    try:
-        mesh = init_device_mesh("cpu", (2,))
-        whole = torch.arange(7 * 6, dtype=torch.float32).reshape(7, 6)
-        state = {
-            "rows": distribute_tensor(whole, mesh, [Shard(0)]),
-            "columns": distribute_tensor(whole, mesh, [Shard(1)]),
-            "plain": whole * 2,
+    mesh = init_device_mesh("cpu", (2,))
+    whole = torch.arange(7 * 6, dtype=torch.float32).reshape(7, 6)
+    state = {
+        "rows": distribute_tensor(whole, mesh, [Shard(0)]),
+        "columns": distribute_tensor(whole, mesh, [Shard(1)]),
+        "plain": whole * 2,
+    }
+    sharded = HuggingFaceStorageWriter(f"{folder}/sharded", save_distributed=True)
+    dcp.save(state, storage_writer=sharded)
+    dcp.save(state, storage_writer=StorageWriter(f"{folder}/ours"))
+    found = safetensors.dcp.site_of
+    with pytest.MonkeyPatch.context() as patch:  # as if they ran on two machines
+        patch.setattr("safetensors.dcp.site_of", lambda at: found(at)._replace(boot_id=str(rank)))
+        dcp.save(state, storage_writer=StorageWriter(f"{folder}/ours of each"))
+    for saved in ("ours", "ours of each"):
+        target = {
+            "rows": distribute_tensor(torch.zeros(7, 6), mesh, [Shard(1)]),
+            "columns": distribute_tensor(torch.zeros(7, 6), mesh, [Shard(0)]),
+            "plain": torch.zeros(7, 6),
         }
-        sharded = HuggingFaceStorageWriter(f"{folder}/sharded", save_distributed=True)
-        dcp.save(state, storage_writer=sharded)
-        dcp.save(state, storage_writer=StorageWriter(f"{folder}/ours"))
-        found = safetensors.dcp.site_of
-        with pytest.MonkeyPatch.context() as patch:  # as if they ran on two machines
-            patch.setattr(
-                "safetensors.dcp.site_of", lambda at: found(at)._replace(boot_id=str(rank))
-            )
-            dcp.save(state, storage_writer=StorageWriter(f"{folder}/ours of each"))
-        for saved in ("ours", "ours of each"):
-            target = {
-                "rows": distribute_tensor(torch.zeros(7, 6), mesh, [Shard(1)]),
-                "columns": distribute_tensor(torch.zeros(7, 6), mesh, [Shard(0)]),
-                "plain": torch.zeros(7, 6),
-            }
-            dcp.load(target, storage_reader=HuggingFaceStorageReader(f"{folder}/{saved}"))
-            assert torch.equal(target["rows"].full_tensor(), whole)
-            assert torch.equal(target["columns"].full_tensor(), whole)
-            assert torch.equal(target["plain"], whole * 2)
-    finally:
-        dist.destroy_process_group()
+        dcp.load(target, storage_reader=HuggingFaceStorageReader(f"{folder}/{saved}"))
+        assert torch.equal(target["rows"].full_tensor(), whole)
+        assert torch.equal(target["columns"].full_tensor(), whole)
+        assert torch.equal(target["plain"], whole * 2)
 
 
 def test_two_ranks(tmp_path: Path) -> None:
     """One file of ours; torch's two files consolidate to the same tensors by both functions."""
-    store = str(tmp_path / "store")
-    torch.multiprocessing.spawn(_rank, args=(store, str(tmp_path)), nprocs=2)
+    ranks.run(_rank, 2, str(tmp_path), start_method="spawn")
     assert not multiprocessing.active_children()
     assert os.listdir(tmp_path / "ours") == ["model.safetensors"]
     state = load_files(tmp_path / "ours")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing
 from conftest import Spy
 from tiny import (
     assert_files_hold,
@@ -27,6 +24,7 @@ from transformers import AutoModelForCausalLM
 import safetensors
 import safetensors.torch
 from safetensors.dcp import StorageReader
+from support import ranks
 
 State = dict[str, torch.Tensor]
 READERS = ["torch's", "ours"]
@@ -155,29 +153,22 @@ def test_consolidation(tmp_path: Path) -> None:
         assert_same_tensors(target, state)
 
 
-def _rank(rank: int, port: int, folder: str) -> None:
+def _rank(rank: int, folder: str) -> None:
     """One of two processes: save a sharded tensor, then load it sharded the other way."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    try:
-        mesh = init_device_mesh("cpu", (2,))
-        full = torch.arange(7 * 6, dtype=torch.float32).reshape(7, 6)
-        writer = HuggingFaceStorageWriter(folder, save_distributed=True)
-        dcp.save({"w": distribute_tensor(full, mesh, [Shard(0)])}, storage_writer=writer)
-        for reader in (HuggingFaceStorageReader, StorageReader):
-            target = {"w": distribute_tensor(torch.zeros_like(full), mesh, [Shard(1)])}
-            dcp.load(target, storage_reader=reader(folder))
-            assert torch.equal(target["w"].full_tensor(), full)
-    finally:
-        dist.destroy_process_group()
+    mesh = init_device_mesh("cpu", (2,))
+    full = torch.arange(7 * 6, dtype=torch.float32).reshape(7, 6)
+    writer = HuggingFaceStorageWriter(folder, save_distributed=True)
+    dcp.save({"w": distribute_tensor(full, mesh, [Shard(0)])}, storage_writer=writer)
+    for reader in (HuggingFaceStorageReader, StorageReader):
+        target = {"w": distribute_tensor(torch.zeros_like(full), mesh, [Shard(1)])}
+        dcp.load(target, storage_reader=reader(folder))
+        assert torch.equal(target["w"].full_tensor(), full)
 
 
 def test_two_processes_reshard(tmp_path: Path) -> None:
     """Rows written by two processes are read back as columns: slices with offsets."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(_rank, args=(port, str(tmp_path)), nprocs=2)
+    ranks.run(_rank, 2, str(tmp_path), start_method="spawn")
     assert len(list(tmp_path.glob("*.safetensors"))) == 2

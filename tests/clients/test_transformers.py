@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing
 import transformers.modeling_utils as client
 from conftest import Spy
 from tiny import (
@@ -27,6 +25,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 
 from safetensors import SafetensorError
 from safetensors.torch import load_files, load_into, plan_tp
+from support import ranks
 
 KINDS = ["gpt2", "llama", "bert"]
 TIED_NAME = {
@@ -281,30 +280,26 @@ def test_damaged_checkpoint(keep: int, tmp_path: Path) -> None:
         load("gpt2", tmp_path)
 
 
-def _tensor_parallel_rank(rank: int, folder: str, store: str) -> None:
+def _tensor_parallel_rank(rank: int, folder: str) -> None:
     """One of two processes: load a model with tensor parallelism, and check this rank's shards."""
     from torch.distributed.tensor import DTensor
     from transformers.distributed import DistributedConfig
 
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    try:
-        config = DistributedConfig(tp_plan="auto")
-        model = load("llama", Path(folder), distributed_config=config)
-        state = model.state_dict()
-        shards = {name: t.to_local() if isinstance(t, DTensor) else t for name, t in state.items()}
-        whole = load_files(folder, backend="pread")
-        sharded = {name for name, tensor in whole.items() if shards[name].shape != tensor.shape}
-        assert len(sharded) == 3 * 7 + 2  # all but the norms
-        for name in sharded:
-            axis = 1 if name.endswith(("o_proj.weight", "down_proj.weight")) else 0
-            expected = whole[name].chunk(2, axis)[rank]
-            assert raw_bytes(shards[name]) == raw_bytes(expected), name
-        # The same shards without transformers' loader.
-        assert_same_tensors(load_files(folder, plan=plan_tp(model.tp_plan, rank, 2)), shards)
-        together = logits(model)
-    finally:
-        dist.destroy_process_group()
+    config = DistributedConfig(tp_plan="auto")
+    model = load("llama", Path(folder), distributed_config=config)
+    state = model.state_dict()
+    shards = {name: t.to_local() if isinstance(t, DTensor) else t for name, t in state.items()}
+    whole = load_files(folder, backend="pread")
+    sharded = {name for name, tensor in whole.items() if shards[name].shape != tensor.shape}
+    assert len(sharded) == 3 * 7 + 2  # all but the norms
+    for name in sharded:
+        axis = 1 if name.endswith(("o_proj.weight", "down_proj.weight")) else 0
+        expected = whole[name].chunk(2, axis)[rank]
+        assert raw_bytes(shards[name]) == raw_bytes(expected), name
+    # The same shards without transformers' loader.
+    assert_same_tensors(load_files(folder, plan=plan_tp(model.tp_plan, rank, 2)), shards)
+    together = logits(model)
     assert_same_outputs(together, logits(load("llama", Path(folder))))
 
 
@@ -312,5 +307,4 @@ def test_tensor_parallel_load(tmp_path: Path) -> None:
     """Two ranks get their shards from the slices that transformers asks for; plan_tp agrees."""
     model = tiny_model("llama", tie_word_embeddings=False)
     model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
-    args = (str(tmp_path / "model"), str(tmp_path / "store"))
-    torch.multiprocessing.spawn(_tensor_parallel_rank, args=args, nprocs=2)
+    ranks.run(_tensor_parallel_rank, 2, str(tmp_path / "model"), start_method="spawn")

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing
 import transformers
 from tiny import VOCABULARY, randomize
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from safetensors.plan import resolve
 from safetensors.torch import load_files, plan_tp
+from support import ranks
 
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -115,16 +114,11 @@ def _check(folder: str, rank: int) -> None:
 def _rank(rank: int, top: str) -> None:
     """Check all kinds: most of the time, a process imports transformers."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
-    store = f"file://{top}/store"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-    try:
-        for kind in KINDS:
-            _check(os.path.join(top, kind), rank)
-    finally:
-        dist.destroy_process_group()
+    for kind in KINDS:
+        _check(os.path.join(top, kind), rank)
 
 
 def test_shares_are_those_of_transformers(tmp_path: Path) -> None:
     for kind in KINDS:
         tiny(kind).save_pretrained(tmp_path / kind, max_shard_size="20KB")
-    torch.multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    ranks.run(_rank, 2, str(tmp_path), start_method="spawn")

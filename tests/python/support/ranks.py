@@ -1,6 +1,7 @@
 """Runs a function in several processes that form a group of torch.distributed."""
 
 import os
+import sys
 import tempfile
 import warnings
 
@@ -8,17 +9,17 @@ SECONDS = 60
 """After which a rank that waits for another one fails."""
 
 
-def run(function, world, *args):
+def run(function, world, *args, start_method="fork"):
     """Calls `function(rank, *args)` in each process. The first error is raised here.
 
-    Requires: torch runs no threads in this process, which forks.
+    Requires: "fork": torch runs no threads in this process. "spawn": `function` has a module.
     """
     import torch.multiprocessing
 
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         torch.multiprocessing.start_processes(
-            _rank, args=(world, store, function, args), nprocs=world, start_method="fork"
+            _rank, args=(world, store, function, args), nprocs=world, start_method=start_method
         )
 
 
@@ -41,3 +42,7 @@ def _rank(rank, world, store, function, args):
         function(rank, *args)
     finally:
         dist.destroy_process_group()
+    # Not by the interpreter's end: before Python 3.14 it stops a thread of gloo that drops a tensor
+    # just then, which aborts the process.
+    sys.stdout.flush()
+    os._exit(0)
