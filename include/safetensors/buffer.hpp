@@ -14,8 +14,7 @@ namespace safetensors {
 /// the operation, throw: the operation is undone and rethrows the exception. May be empty.
 using Interrupt = std::function<void()>;
 
-/// Uninitialised memory, aligned to 64 bytes. From 4 MiB on it is backed by huge pages where the
-/// system has them, which halves the time to fill it.
+/// Uninitialised memory, aligned to 64 bytes; from 4 MiB on, to the 2 MiB of a huge page.
 ///
 /// Lifetime: owns the memory and frees it when destroyed. Movable; a moved-from Buffer is empty.
 class SAFETENSORS_API Buffer {
@@ -36,10 +35,6 @@ class SAFETENSORS_API Buffer {
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
-
-/// Asks the system to back the whole pages within `memory` by huge pages. A hint, for memory that
-/// has not been touched yet: does nothing below 4 MiB, or where the system has no huge pages.
-SAFETENSORS_API void advise_huge_pages(std::span<std::byte> memory) noexcept;
 
 /// Returns how many bytes of memory can be allocated without swapping, within the limits set for
 /// this process; the largest number if the system does not say.

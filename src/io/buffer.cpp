@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/new_memory.hpp"
 #include "io/parallel.hpp"
 #include "io/system.hpp"
 
@@ -42,7 +43,10 @@ void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {
     for (; i < pieces.size() && begins[i] < end; ++i) {
       const std::uint64_t from = std::max(begin, begins[i]) - begins[i];
       const std::uint64_t to = std::min<std::uint64_t>(end - begins[i], pieces[i].nbytes);
-      if (from < to) std::memcpy(pieces[i].to + from, pieces[i].from + from, to - from);
+      if (from >= to) continue;
+      const std::span<std::byte> filled(pieces[i].to + from, static_cast<std::size_t>(to - from));
+      io::provide_pages(filled);
+      std::memcpy(filled.data(), pieces[i].from + from, filled.size());
     }
   };
   parallel_for(tasks, nbytes, copy_task, interrupt);

@@ -6,12 +6,24 @@
 #include <vector>
 
 #include "io/chunk_reader.hpp"
+#include "io/new_memory.hpp"
 #include "io/parallel.hpp"
 #include "io/read_plan.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
+namespace {
+
+// Where reads do not wait, a system call takes as long as a copy of so many bytes, and new scratch
+// memory takes longer.
+constexpr std::uint64_t kShortReadyPiece = std::uint64_t{16} << 10;
+
+std::uint64_t short_piece(const ReadCost& cost) noexcept {
+  return cost.is_request || cost.min_nbytes != 0 ? io::kShortPiece : kShortReadyPiece;
+}
+
+}  // namespace
 
 ByteSource::~ByteSource() = default;
 
@@ -25,14 +37,15 @@ std::uint64_t ByteSource::divide(std::uint64_t /*begin*/, std::uint64_t limit) c
 
 void ByteSource::read_parts(std::uint64_t /*offset*/, std::uint64_t nbytes,
                             std::span<const ReadPiece> parts) const {
+  const std::uint64_t short_nbytes = short_piece(cost());
   Buffer scratch;
   for (std::size_t i = 0; i < parts.size();) {
     // A long part, or as many short ones as fit in the scratch memory.
     const std::uint64_t begin = parts[i].offset;
     std::uint64_t end = begin + parts[i].to.size();
     std::size_t last = i + 1;
-    if (parts[i].to.size() < io::kShortPiece) {
-      for (; last < parts.size() && parts[last].to.size() < io::kShortPiece; ++last) {
+    if (parts[i].to.size() < short_nbytes) {
+      for (; last < parts.size() && parts[last].to.size() < short_nbytes; ++last) {
         const std::uint64_t next = std::max(end, parts[last].offset + parts[last].to.size());
         if (next - begin > io::kScratchSize) break;
         end = next;
@@ -86,6 +99,7 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
   }
   if (nbytes == 0) return;
   if (pieces.size() == 1 && nbytes <= io::kTaskSize) {
+    io::provide_pages(pieces[0].to);
     open.read_at(pieces[0].offset, pieces[0].to);  // without a plan, which takes longer
     return;
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "io/file_source.hpp"
+#include "io/new_memory.hpp"
 #include "io/parallel.hpp"
 #include "io/run_cursor.hpp"
 #include "safetensors/buffer.hpp"
@@ -37,7 +38,9 @@ void read_pieces(const ByteSource& source, const ReadPlan& plan, const Chunk& ch
   for (std::size_t i = chunk.first_piece; i < chunk.last_piece; ++i) {
     const ChunkPart part = part_of(plan.pieces[i], chunk);
     if (part.nbytes == 0) continue;
-    parts.push_back({chunk.offset + part.from, memory_at(part.to, part.nbytes)});
+    const std::span<std::byte> to = memory_at(part.to, part.nbytes);
+    provide_pages(to);
+    parts.push_back({chunk.offset + part.from, to});
     has_short |= part.nbytes < kShortPiece;
   }
   if (!in_one || !has_short || parts.size() < 2) {

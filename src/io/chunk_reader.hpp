@@ -11,8 +11,7 @@
 
 namespace safetensors::io {
 
-/// Shorter pieces are read together to scratch memory: a system call costs more than a copy of
-/// less.
+/// Shorter pieces are read together to scratch memory where reads wait for a device or a server.
 inline constexpr std::uint64_t kShortPiece = std::uint64_t{256} << 10;
 /// Scratch memory of this size stays in the processor's cache until its pieces are copied.
 inline constexpr std::uint64_t kScratchSize = std::uint64_t{1} << 20;

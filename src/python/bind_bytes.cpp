@@ -38,7 +38,6 @@ py::list deserialize(py::handle bytes) {
     if (!data) throw py::error_already_set();
     const std::span<std::byte> to(reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(data.ptr())),
                                   static_cast<std::size_t>(info.nbytes()));
-    advise_huge_pages(to);
     reads.push_back({&info, to});
     py::dict entry;
     entry[dtype_key] = to_unicode(name(info.dtype));

@@ -25,7 +25,6 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
   if (!bytes) throw py::error_already_set();
   const std::span<std::byte> to(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr())),
                                 static_cast<std::size_t>(plan.total_nbytes));
-  advise_huge_pages(to);
   const GilRelease release;
   serialize_to(plan, tensors, to, python_interrupt());
   return bytes;

@@ -1,11 +1,17 @@
 #include <doctest/doctest.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "io/new_memory.hpp"
+#include "io/system.hpp"
 #include "safetensors/buffer.hpp"
 #include "support.hpp"
 
@@ -66,14 +72,23 @@ TEST_CASE("more memory than exists is an Error") {
   }
 }
 
-TEST_CASE("advice does not change the content of memory") {
-  std::vector<std::byte> memory = test::pattern(6U << 20);
-  const std::vector<std::byte> before = memory;
-  const std::span<std::byte> all(memory);
+TEST_CASE("pages are provided once, and keep what is in them") {
+  const Buffer buffer(6U << 20);
+  const std::span<std::byte> all = buffer.bytes();
+  safetensors::io::provide_pages(all.subspan(5000, 3U << 20));
+#if defined(__linux__)
+  const std::size_t page = safetensors::io::page_size();
+  std::vector<unsigned char> exist(all.size() / page);
+  REQUIRE(::mincore(all.data(), all.size(), exist.data()) == 0);
+  CHECK((exist[5000 / page + 1] & 1) == 1);
+  CHECK((exist[(5000 + (3U << 20)) / page - 1] & 1) == 1);
+  CHECK((exist.back() & 1) == 0);
+#endif
+  std::memset(all.data(), 7, all.size());
   for (const std::size_t skip : {0U, 1U, 4095U, 4096U, 4097U}) {
-    safetensors::advise_huge_pages(all.subspan(skip));
-    safetensors::advise_huge_pages(all.subspan(skip, 5000));
+    safetensors::io::provide_pages(all.subspan(skip));
+    safetensors::io::provide_pages(all.subspan(skip, 5000));
   }
-  safetensors::advise_huge_pages({});
-  CHECK(memory == before);
+  safetensors::io::provide_pages({});
+  CHECK(std::ranges::all_of(all, [](std::byte byte) { return byte == std::byte{7}; }));
 }

@@ -258,31 +258,3 @@ def test_get_tensor_causes_no_page_faults(path, framework):
     # They lie 64 KB apart: a touch is a fault for each, or for a few where pages are larger.
     assert touched > 256
     assert handed_out < touched / 2
-
-
-def faults_of(work):
-    """Returns the page faults while the call runs."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    work()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-def touch_huge_pages():
-    """Touches 256 MB of new memory with huge pages requested."""
-    with mmap.mmap(-1, 256 * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        np.frombuffer(memory, "u1")[::PAGE] = 1  # by a view that goes at once
-
-
-@pytest.mark.parametrize("module", [for_torch, for_numpy], ids=["torch", "numpy"])
-def test_pread_reads_into_huge_pages(path, module):
-    pages = 256 * MB // PAGE  # faults without huge pages; other programs may take some of these
-    if not hasattr(mmap, "MADV_HUGEPAGE") or faults_of(touch_huge_pages) >= pages // 4:
-        pytest.skip("this kernel hands out no huge pages, or has none left in one piece")
-    file_builder.write_sparse(path, {"a": (1 << 14, 1 << 12)})
-    loaded = {}
-    faults = faults_of(lambda: loaded.update(module.load_file(path, backend="pread")))
-    assert loaded["a"].shape[0] == 1 << 14
-    if faults >= pages // 2 and faults_of(touch_huge_pages) >= pages // 4:
-        pytest.skip("the huge pages were used up meanwhile")
-    assert faults < pages // 2

@@ -22,10 +22,6 @@ from .communicator import Communicator, checked, communicator
 from .load import load_together
 from .opening import Model, open_model
 
-# Longer tensors are torch's: to fill the huge pages of the core's took up to twice the processor
-# time where the ranks of a machine do so at once.
-_LONG_NBYTES = 1 << 20
-
 __all__ = ["checked", "communicator", "load_files", "open_named", "load_together", "stream"]
 
 if TYPE_CHECKING:
@@ -155,12 +151,5 @@ def _open(
 def _made(wanted: list[Wanted], device: AnyDevice) -> dict[str, torch.Tensor]:
     """Returns new tensors on a device, to load to."""
     name = device_of(device).name
-    short = [item for item in wanted if item.nbytes < _LONG_NBYTES]
-    made = _core._make_empty(name, [(i.handle, i.name, i.part, None) for i in short])
-    found = dict(zip((item.name for item in short), made, strict=True))
-    if len(short) < len(wanted):
-        for item in wanted:
-            if item.nbytes >= _LONG_NBYTES:
-                dtype, shape = item.form()
-                found[item.name] = torch.empty(shape, dtype=dtype, device=name)
-    return found
+    made = _core._make_empty(name, [(i.handle, i.name, i.part, None) for i in wanted])
+    return dict(zip((item.name for item in wanted), made, strict=True))

@@ -7,7 +7,7 @@
 #include <new>
 #include <string>
 
-#include "io/posix/huge_pages.hpp"
+#include "io/new_memory.hpp"
 #include "io/system.hpp"
 #include "safetensors/error.hpp"
 
@@ -52,7 +52,6 @@ Buffer::Buffer(std::size_t nbytes) : size_(nbytes) {
   if (nbytes == 0) return;
   if (nbytes >= kMappedThreshold) {
     data_ = map_memory(nbytes);
-    advise_huge_pages(bytes());
     return;
   }
   data_ = static_cast<std::byte*>(::operator new(nbytes, kAlignment, std::nothrow));
@@ -66,22 +65,6 @@ Buffer::~Buffer() {
   } else {
     ::operator delete(data_, kAlignment);
   }
-}
-
-void advise_huge_pages(std::span<std::byte> memory) noexcept {
-#if defined(MADV_HUGEPAGE)
-  if (memory.size() < kMappedThreshold) return;
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const std::uintptr_t last = (begin + memory.size()) / kHugePage * kHugePage;
-  if (last <= first) return;
-  const std::uint64_t count = io::take_huge_pages((last - first) / kHugePage);
-  if (count == 0) return;
-  ::madvise(memory.data() + (first - begin), static_cast<std::size_t>(count) * kHugePage,
-            MADV_HUGEPAGE);
-#else
-  (void)memory;
-#endif
 }
 
 }  // namespace safetensors

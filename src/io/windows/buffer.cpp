@@ -38,7 +38,4 @@ Buffer::~Buffer() {
   }
 }
 
-// Large pages require a privilege that programs usually lack.
-void advise_huge_pages(std::span<std::byte>) noexcept {}
-
 }  // namespace safetensors
