@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import threading
@@ -14,6 +15,8 @@ from operations import Args
 from work import Work, fresh
 
 PIECE = 4 << 20
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14
 
 
 def in_threads(work: Callable[[int, int], None], count: int) -> None:
@@ -25,10 +28,10 @@ def in_threads(work: Callable[[int, int], None], count: int) -> None:
         thread.join()
 
 
-def touched(nbytes: int) -> Any:
+def touched(nbytes: int, huge: bool = True) -> Any:
     """Memory that was written to, in huge pages where there are any."""
-    area = mmap.mmap(-1, max(nbytes, 1))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    area = mmap.mmap(-1, max(nbytes, 1), PRIVATE)
+    if huge and hasattr(mmap, "MADV_HUGEPAGE"):
         area.madvise(mmap.MADV_HUGEPAGE)
     array = np.frombuffer(area, "u1")
     array[:] = 1
@@ -79,12 +82,20 @@ def read_direct(args: Args) -> Work:
     return read({**args, "direct": True})
 
 
-def new(nbytes: int, huge: bool) -> Any:
-    """Memory that was never written to."""
-    area = mmap.mmap(-1, max(nbytes, 1))
-    if huge and hasattr(mmap, "MADV_HUGEPAGE"):
+def new(nbytes: int, how: str) -> tuple[Any, Callable[[int, int], object]]:
+    """Memory that was never written to, and what has the system provide a range of it."""
+    area = mmap.mmap(-1, max(nbytes, 1), PRIVATE)
+    if how == "huge" and hasattr(mmap, "MADV_HUGEPAGE"):
         area.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(area, "u1")
+    array = np.frombuffer(area, "u1")
+    if how != "madvise":
+        return array, lambda begin, length: None
+    madvise, address = ctypes.CDLL(None).madvise, array.ctypes.data
+
+    def provide(begin: int, length: int) -> None:
+        madvise(ctypes.c_void_p(address + begin), ctypes.c_size_t(length), POPULATE_WRITE)
+
+    return array, provide
 
 
 def read_new(args: Args) -> Work:
@@ -92,11 +103,13 @@ def read_new(args: Args) -> Work:
     path, size = args["path"], os.path.getsize(args["path"])
 
     def run() -> Any:
-        whole = memoryview(new(size, args["huge"]))
+        array, provide = new(size, args["how"])
+        whole = memoryview(array)
         with open(path, "rb", buffering=0) as file:
 
             def read_part(index: int, count: int) -> None:
                 for begin in range(index * PIECE, size, count * PIECE):
+                    provide(begin, min(PIECE, size - begin))
                     os.preadv(file.fileno(), [whole[begin : begin + PIECE]], begin)
 
             in_threads(read_part, args["threads"])
@@ -110,11 +123,13 @@ def copy_new(args: Args) -> Work:
     source = touched(args["nbytes"])
 
     def run() -> Any:
-        target = new(len(source), args["huge"])
+        target, provide = new(len(source), args["how"])
 
         def copy(index: int, count: int) -> None:
-            part = slice(len(source) * index // count, len(source) * (index + 1) // count)
-            np.copyto(target[part], source[part])
+            for begin in range(index * PIECE, len(source), count * PIECE):
+                part = slice(begin, min(begin + PIECE, len(source)))
+                provide(begin, part.stop - begin)
+                np.copyto(target[part], source[part])
 
         in_threads(copy, args["threads"])
         return target
@@ -136,7 +151,8 @@ def touch(args: Args) -> Work:
 
 def write(args: Args) -> Work:
     """write() as many bytes to a new file."""
-    source = memoryview(touched(args["nbytes"]))
+    # As tensors: huge pages would leave the page cache only what the host has taken back.
+    source = memoryview(touched(args["nbytes"], huge=False))
     out = Path(args["out"])
 
     def run() -> None:

@@ -50,9 +50,10 @@ def packages(operation: str, **args: Any) -> tuple[Entry, ...]:
 def new_memory(operation: str) -> tuple[Entry, ...]:
     """The machine's ways to fill memory that it has not handed out yet."""
     ways = {
-        "1 thread": {"threads": 1, "huge": False},
-        "2 threads": {"threads": 2, "huge": False},
-        "2 threads, huge pages": {"threads": 2, "huge": True},
+        "1 thread": {"threads": 1, "how": "faults"},
+        "2 threads": {"threads": 2, "how": "faults"},
+        "2 threads, madvise": {"threads": 2, "how": "madvise"},
+        "2 threads, huge pages": {"threads": 2, "how": "huge"},
     }
     return tuple(limit(operation, f"{operation}, {way}", **args) for way, args in ways.items())
 
