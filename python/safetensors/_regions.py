@@ -1,10 +1,11 @@
-"""Regions of parts of tensors, as indices into the tensors. Imports no framework."""
+"""What an index selects of a tensor: shapes, and regions as indices into the tensor. The compiled
+module decides what is read for an index. Imports no framework."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 Bounds = tuple[tuple[int, int], ...]
@@ -12,10 +13,15 @@ Bounds = tuple[tuple[int, int], ...]
 
 
 class SelectedPart:
-    """A part of a tensor, of which regions are wanted.
+    """A part of a tensor.
 
     Attributes:
         shape: the part's.
+        axes: for each axis of the tensor the indices that the part has of it, as ranges that follow
+            one another. Their steps are positive.
+        resolved: the part as an index of integers, slices, None and lists of slices, whose bounds
+            are not negative; None for the whole tensor. `get_slice` takes a list of slices for
+            ranges, but one of integers for the framework's index.
         is_whole: whether it is the tensor.
     """
 
@@ -34,21 +40,27 @@ class SelectedPart:
         if hasattr(part, "part"):
             part = part.part(tuple(shape))
         self._whole = [[range(size)] for size in shape]
-        self._axes: list[list[range]] = []
+        self.axes: list[list[range]] = []
         self._kept: list[int | None] = []  # the tensor's axis of each axis; None for a new one
+        index: list[Any] = []
         for item in _items(part, len(shape)):
             if item is None:
                 self._kept.append(None)
+                index.append(None)
                 continue
-            axis = len(self._axes)
-            if not _is_integer(item):
+            axis = len(self.axes)
+            ranges = _ranges(item, shape[axis])
+            self.axes.append(ranges)
+            if _is_integer(item):
+                index.append(ranges[0].start)
+            else:
                 self._kept.append(axis)
-            self._axes.append(_ranges(item, shape[axis]))
+                index.append(index_of(ranges))
         self.shape = tuple(
-            1 if axis is None else sum(map(len, self._axes[axis])) for axis in self._kept
+            1 if axis is None else sum(map(len, self.axes[axis])) for axis in self._kept
         )
-
-        self.is_whole = self._axes == self._whole and None not in self._kept
+        self.is_whole = self.axes == self._whole and self._kept == [*range(len(shape))]
+        self.resolved = None if self.is_whole else tuple(index)
 
     def index(self, region: Bounds) -> Any:
         """Returns the index into the tensor of a region of the part; None for the whole tensor.
@@ -56,13 +68,31 @@ class SelectedPart:
         Its elements are those of the region in the same order, but it keeps all of the tensor's
         axes, and has no new ones.
         """
-        taken = list(self._axes)
+        taken = list(self.axes)
         for axis, (begin, end) in zip(self._kept, region, strict=True):
             if axis is not None:
-                taken[axis] = _cut(taken[axis], begin, end)
+                taken[axis] = cut(taken[axis], begin, end)
         if taken == self._whole:
             return None
-        return tuple(_index_of(ranges) for ranges in taken)
+        return tuple(map(index_of, taken))
+
+
+def cut(ranges: Iterable[range], begin: int, end: int) -> list[range]:
+    """Returns the indices from `begin` to `end` of ranges that follow one another."""
+    found = []
+    for each in ranges:
+        part = each[max(begin, 0) : max(end, 0)]
+        if part:
+            found.append(part)
+        begin -= len(each)
+        end -= len(each)
+    return found
+
+
+def index_of(ranges: Sequence[range]) -> slice | list[slice]:
+    """Returns the item of an index that selects ranges of an axis."""
+    slices = [slice(r.start, r.stop, None if r.step == 1 else r.step) for r in ranges]
+    return slices[0] if len(slices) == 1 else slices or slice(0, 0)
 
 
 def bounds_of(index: Sequence[slice], shape: Sequence[int]) -> Bounds:
@@ -132,11 +162,12 @@ def _items(part: Any, rank: int) -> list[Any]:
 
 
 def _is_integer(item: Any) -> bool:
-    """Returns whether an item is an integer: no bool, and no array with axes."""
+    """Returns whether an item is an integer: no bool, and no array of bools or with axes."""
     return (
         hasattr(item, "__index__")
         and not isinstance(item, bool)
         and getattr(item, "shape", ()) == ()
+        and "bool" not in str(getattr(item, "dtype", ""))
     )
 
 
@@ -162,22 +193,3 @@ def _range(item: Any, size: int) -> list[range]:
     if not -size <= number < size:
         raise IndexError(f"index {number} is out of bounds for an axis of size {size}")
     return [range(number % size, number % size + 1)]
-
-
-def _cut(ranges: Sequence[range], begin: int, end: int) -> list[range]:
-    """Returns the indices from `begin` to `end` of ranges that follow one another."""
-    found = []
-    for each in ranges:
-        part = each[max(begin, 0) : max(end, 0)]
-        if part:
-            found.append(part)
-        begin -= len(each)
-        end -= len(each)
-    return found
-
-
-def _index_of(ranges: Sequence[range]) -> Any:
-    slices = [slice(each.start, each.stop, each.step) for each in ranges]
-    if not slices:
-        return slice(0, 0)
-    return slices[0] if len(slices) == 1 else slices

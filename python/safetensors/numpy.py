@@ -158,6 +158,7 @@ def save_files(
     from ._progress import reported
     from ._saving.arguments import SaveArguments
     from ._saving.model_files import save_files as save_all
+    from ._saving.split import split
 
     arrays = dict(_as_dict(tensor_dict))
 
@@ -167,7 +168,7 @@ def save_files(
     sizes = {key: _stored_nbytes(key, array) for key, array in arrays.items()}
     with reported(progress, "saving") as report:
         options = SaveArguments(metadata, fsync, report, sums)
-        return save_all(sizes, save, folder, max_shard_size, name, options)
+        return save_all(split(sizes, max_shard_size), sizes, save, folder, name, options)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:

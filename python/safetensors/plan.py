@@ -29,6 +29,7 @@ from ._core import TensorMeta, safe_open
 from ._load_arguments import LoadArguments
 from ._model_folder import choice_of
 from ._paths import is_url, without_secrets
+from ._regions import index_of
 from ._rules import match, source_of, unknown
 from ._shards import ShardFile, open_tensors, sources_of
 from ._typing import Sources
@@ -104,7 +105,7 @@ class Shard:
         axis = self.dim + len(shape) if self.dim < 0 else self.dim
         if not 0 <= axis < len(shape):
             raise ValueError(f"{self}: a tensor of shape {list(shape)} has no axis {self.dim}")
-        ranges: list[slice] = []
+        ranges: list[range] = []
         begin = 0
         for size in self._blocks_of(shape[axis], shape):
             share = -(-size // self.world_size)
@@ -112,13 +113,10 @@ class Shard:
             last = begin + min((self.rank + 1) * share, size)
             begin += size
             if ranges and ranges[-1].stop == first:
-                ranges[-1] = slice(ranges[-1].start, last)
+                ranges[-1] = range(ranges[-1].start, last)
             elif first != last:
-                ranges.append(slice(first, last))
-        taken: slice | list[slice] = ranges or slice(0, 0)
-        if len(ranges) == 1:
-            taken = ranges[0]
-        return (slice(None),) * axis + (taken,)
+                ranges.append(range(first, last))
+        return (slice(None),) * axis + (index_of(ranges),)
 
     def _blocks_of(self, size: int, shape: Sequence[int]) -> Sequence[int]:
         """Returns the sizes of the tensors that are fused along the axis."""

@@ -282,8 +282,9 @@ def into_nothing(folder, **given):
 
 def streams(folder, **given):
     from safetensors._group.files import stream
+    from safetensors._load_arguments import LoadArguments
 
-    for _ in stream(filenames=folder, **given):
+    for _ in stream(options=LoadArguments(folder), **given):
         raise AssertionError("nothing is there")
 
 

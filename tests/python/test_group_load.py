@@ -12,6 +12,7 @@ dist = pytest.importorskip("torch.distributed")
 
 # Imported here, since the ranks, which are forked, count what they read.
 from safetensors._group.files import stream  # noqa: E402
+from safetensors._load_arguments import LoadArguments  # noqa: E402
 from safetensors.plan import SKIP, Shard  # noqa: E402
 from safetensors.torch import load_files, plan_placements, save_file, save_files  # noqa: E402
 from support import memory  # noqa: E402
@@ -259,7 +260,8 @@ def streams(rank, folder):
     plan = tensor_parallel(rank, 2)
     names = []
     alone = load_files(folder, plan=plan)
-    for name, tensor in stream(dist.group.WORLD, folder, plan=plan, timeout=LIMIT):
+    options = LoadArguments(folder, plan=plan)
+    for name, tensor in stream(dist.group.WORLD, options, timeout=LIMIT):
         names.append(name)
         assert torch.equal(tensor, alone[name])
     assert sorted(names) == sorted(alone)

@@ -6,7 +6,8 @@ import sys
 import pytest
 import torch
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, _core
+from safetensors._torch.pieces import pieces_of
 from safetensors.plan import SKIP, Shard, experts, resolve
 from safetensors.torch import load_files, save_file, stream_files
 from support import plan_cases, sharded
@@ -27,6 +28,8 @@ PARTS = plan_cases.PARTS | {
     "none": TENSORS["none"][:, :2],
     "whole": TENSORS["whole"][:, 1:2],
 }
+
+F4 = getattr(torch, "float4_e2m1fn_x2", None)
 
 
 @pytest.fixture
@@ -51,6 +54,22 @@ def test_other_devices(files, monkeypatch):
     FakeDevice(monkeypatch)
     sharded.check(load_files(files, "xpu:0", plan=RULES), PARTS)
     sharded.check(dict(stream_files(files, "xpu:0", plan=RULES, budget_bytes=40)), PARTS)
+
+
+@pytest.mark.parametrize("limit", [4, 20, 24, 100, 480])
+@pytest.mark.parametrize(
+    "part", [None, (..., slice(1, 4)), (2, ...), (slice(0, 4, 2), 5), (None, slice(1, 3))], ids=repr
+)
+def test_pieces_for_a_staging_slot(part, limit):
+    """They have the elements of the part in their order, and fit; also with an ellipsis."""
+    values = torch.arange(120, dtype=torch.int32).reshape(4, 6, 5)
+    wanted = (values if part is None else values[part]).flatten()
+    meta = _core._make_meta("I32", values.shape, (0, values.nbytes))
+    pieces = list(pieces_of(meta, part, wanted.nbytes, limit))
+    found = [(values if index is None else values[index]).flatten() for index, _ in pieces]
+    assert [each.nbytes for each in found] == [nbytes for _, nbytes in pieces]
+    assert max(nbytes for _, nbytes in pieces) <= limit
+    assert torch.equal(torch.cat(found), wanted)
 
 
 def test_cuda_devices(cuda, files):
@@ -83,6 +102,28 @@ def test_bad_plans_load_nothing(files):
             load(files, plan={"rows": Shard(0, 0, 2, blocks=(2, 2))})
         with pytest.raises(IndexError, match="loading tensor vector: index 7 is out of bounds"):
             load(files, plan={"vector": [7]})
+
+
+@pytest.mark.parametrize("backend", sharded.BACKENDS)
+@pytest.mark.parametrize("part", [torch.tensor([0, 1]), torch.ones(7) > 0, torch.tensor(True), "a"])
+def test_arrays_and_masks_are_no_parts(files, backend, part):
+    """Of any backend: with pages of a file, torch could index the whole tensor."""
+    with pytest.raises(TypeError, match="loading tensor vector: the index of a part consists of"):
+        load_files(files, plan={"vector": part}, backend=backend)
+
+
+@pytest.mark.skipif(F4 is None, reason="this torch has no F4")
+@pytest.mark.parametrize("backend", sharded.BACKENDS)
+def test_packed_elements(tmp_path, backend):
+    """Of F4, parts are counted in the file's elements, of which torch's hold two."""
+    bits = torch.arange(16, dtype=torch.uint8).reshape(4, 4)
+    save_file({"a": bits.view(F4)}, tmp_path / "a.safetensors")
+    for part in (slice(1, 3), (slice(1, 3), slice(0, 8)), ([1, 2], ...)):
+        found = load_files(tmp_path, plan={"a": part}, backend=backend)["a"]
+        assert torch.equal(found.view(torch.uint8), bits[1:3])
+    for part in ((..., slice(0, 4)), (0, slice(4, None))):
+        with pytest.raises(SafetensorError, match="a part of an F4 tensor must include the whole"):
+            load_files(tmp_path, plan={"a": part}, backend=backend)
 
 
 def read_bytes():

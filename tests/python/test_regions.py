@@ -44,6 +44,15 @@ def handle(tmp_path_factory):
         yield f
 
 
+class Truth:
+    """An element of an array of bools, as torch has it."""
+
+    dtype, shape = "torch.bool", ()
+
+    def __index__(self):
+        return 1
+
+
 def part_of(array, part):
     """Returns the part by NumPy, one axis at a time."""
     if hasattr(part, "part"):
@@ -91,6 +100,24 @@ def test_every_region_of_a_part(handle, part):
         assert found.reshape(expected.shape).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_parts_as_plain_indices(handle, part):
+    """The plain index selects the part itself, also where NumPy would pair up two lists."""
+    wanted = part_of(ARRAY, part)
+    selected = SelectedPart(part, SHAPE)
+    assert (selected.resolved is None) == selected.is_whole
+    found = ARRAY if selected.is_whole else handle.get_slice("a")[selected.resolved]
+    assert found.shape == wanted.shape
+    assert found.tolist() == wanted.tolist()
+
+
+def test_an_integer_for_an_axis_of_one():
+    """It takes all elements, but is not the tensor, which has the axis."""
+    selected = SelectedPart(0, (1, 4))
+    assert selected.shape == (4,)
+    assert not selected.is_whole
+
+
 def test_whole_tensors_have_no_index():
     """None asks for all, which no index has to be resolved for."""
     for part in (None, ..., slice(None), (slice(0, 4), slice(0, 6))):
@@ -115,6 +142,7 @@ def test_whole_tensors_have_no_index():
         (slice(None, None, 0), ValueError, "found 0"),
         (True, TypeError, "not of bool"),
         (np.array([1, 2]), TypeError, "not of ndarray"),
+        (Truth(), TypeError, "not of Truth"),
         ("a", TypeError, "not of str"),
         ([[1]], TypeError, "not of list"),
     ],

@@ -135,8 +135,8 @@ class _NewHeader(writing.FileContent):
 
     def write(
         self,
-        target: Any,
         names: Sequence[str],
+        target: Any,
         options: SaveArguments,
     ) -> None:
         file, header = self._header(names)

@@ -13,14 +13,14 @@ from .._paths import is_folder_target
 from .._saving import split as _split
 from .._saving.arguments import SaveArguments
 from .._saving.companions import Companions
-from .._saving.model_files import ModelFiles, refuse_other_model
+from .._saving.model_files import refuse_other_model, save_files
 from .._saving.specs import CASTABLE, Spec, rows_of
 from .._saving.split import Split
 from .._saving.writer import open_writer
 from . import text
 from .dtypes import normalized
 from .errors import CliError
-from .output import Advance, Output, counted
+from .output import Output, counted
 from .source import Source
 from .source_model import ModelSource
 
@@ -61,11 +61,13 @@ class FileContent:
         self._layout = layout
         self.companions = companions
         """The small files that a folder gets, too."""
+        self.sizes = {entry.name: entry.nbytes for entry in source.entries}
+        """The bytes of each tensor."""
 
     def write(
         self,
-        target: Any,
         names: Sequence[str],
+        target: Any,
         options: SaveArguments,
     ) -> None:
         """Writes these tensors to a file, which is replaced completely or not at all.
@@ -231,12 +233,16 @@ def write_split(
             out.line(f"{target.path}: would have {said}; nothing was written")
         return written
     with out.progress("writing", split.total_size) as advance:
-        options = SaveArguments(fsync=arguments.fsync, sums=arguments.sums)
+        options = SaveArguments(
+            fsync=arguments.fsync, progress=counted(advance), sums=arguments.sums
+        )
         if target.is_folder:
-            _write_shards(content, target.path, split, options, advance)
+            os.makedirs(os.path.dirname(os.path.abspath(target.path)), exist_ok=True)
+            save_files(
+                split, content.sizes, content.write, target.path, _NAME, options, content.companions
+            )
         else:
-            options = options._replace(progress=counted(advance))
-            content.write(target.path, split.shards[0], options)
+            content.write(split.shards[0], target.path, options)
     if is_shown and not out.quiet:
         out.line(f"{target.path}: {said}")
     return written
@@ -249,24 +255,6 @@ def _plan(content: FileContent, paths: list[str], split: Split, out: Output) -> 
             f"{path}: {text.count(len(names), 'tensor')}, {text.size(nbytes)}, of which up to "
             f"{text.size(shared)} can share disk space with the source"
         )
-
-
-def _write_shards(
-    content: FileContent,
-    folder: str,
-    split: Split,
-    options: SaveArguments,
-    advance: Advance,
-) -> None:
-    os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
-    of_shards, digests = options.of_shards()
-    with ModelFiles(folder, _NAME, options.fsync) as files:
-        for number, names in enumerate(split.shards, 1):
-            how = of_shards._replace(progress=counted(advance))
-            content.write(files.temporary(number), names, how)
-        if content.companions is not None:
-            content.companions.add_to(files)
-        files.commit(split, digests)
 
 
 def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import Any
 
 from .. import _core
 from .._core import safe_open
@@ -12,7 +13,7 @@ from .._paths import refuse_url
 from .._progress import Report, shows_progress
 from .._saving.arguments import SaveArguments
 from .._saving.folder import Folder
-from .._saving.model_files import ModelFiles
+from .._saving.model_files import save_files
 from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.split import Split
 from .._saving.writer import SafeWriter, open_writer
@@ -88,7 +89,6 @@ def apply_file(
             `name` or `variant` for a model that is no folder.
     """
     assert not isinstance(progress, bool)  # shows_progress() has resolved it
-    report = Report(0, progress)
     check_options(verify, already)
     choice = choice_of(name, variant)
     if (output is None) != in_place:
@@ -96,7 +96,7 @@ def apply_file(
     if in_place and sums:
         raise ValueError("in_place changes tensors, and sums need an output")
     if output is None:
-        apply_in_place(model, patches, verify, already, shared, choice, report)
+        apply_in_place(model, patches, verify, already, shared, choice, Report(0, progress))
         return
     refuse_url(output)
     with contextlib.ExitStack() as stack:
@@ -108,8 +108,8 @@ def apply_file(
         else:
             work = _Work(files, chain, verify)
         path = os.path.abspath(os.fsdecode(output))
-        report.expect(sum(sum(sizes.values()) for sizes in work.sizes))
-        _write(work, path, _is_folder(output, files), SaveArguments(fsync=fsync, sums=sums), report)
+        options = SaveArguments(fsync=fsync, progress=progress, sums=sums)
+        _write(work, path, _is_folder(output, files), options)
 
 
 def _is_folder(output: Path, files: FileTensors) -> bool:
@@ -146,8 +146,10 @@ class _Work:
         for name, spec in after.items():
             if name not in files.specs and spec is not None:
                 self.specs[-1][name] = spec
-        self.sizes = [nbytes_of(rows_of(specs)) for specs in self.specs]
-        """The bytes of the tensors of each file of the output."""
+        self.sizes: dict[str, int] = {}
+        """The bytes of each tensor of the output."""
+        for of_file in self.specs:
+            self.sizes |= nbytes_of(rows_of(of_file))
 
     @property
     def _names(self) -> list[str]:
@@ -162,7 +164,8 @@ class _Work:
         return file.metadata()
 
     def write(self, number: int, writer: SafeWriter) -> None:
-        """Writes a file of the output."""
+        """Writes a file of the output. After the last one, makes the checks that need all tensors:
+        nothing has taken its name yet."""
         _, file, names = self.files.files[number]
         changed = set(self._names)
         kept = [name for name in names if name not in changed]
@@ -182,6 +185,9 @@ class _Work:
             for name in self._names:
                 if name not in self.files.specs:
                     self._write_changed(name, writer)
+            if self._whole:
+                assert self._chain is not None
+                check_whole(self._chain, self._digests, self._ends)
 
     def _write_changed(self, name: str, writer: SafeWriter) -> None:
         assert self._chain is not None
@@ -197,12 +203,6 @@ class _Work:
         if made is not None:
             writer.write(name, made.data)
 
-    def finish(self) -> None:
-        """Makes the checks that need all tensors. Called before the output takes its name."""
-        if self._whole:
-            assert self._chain is not None
-            check_whole(self._chain, self._digests, self._ends)
-
 
 def _digest(files: FileTensors, name: str, algorithm: str) -> str | None:
     if name not in files.specs:
@@ -210,39 +210,32 @@ def _digest(files: FileTensors, name: str, algorithm: str) -> str | None:
     return digest_of(files.specs[name], files.read(name), algorithm)
 
 
-def _write(
-    work: _Work, output: str, is_folder: bool, options: SaveArguments, report: Report
-) -> None:
+def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) -> None:
     opened = [file.handle for file in work.files.files]
     if not is_folder:
-        options = options._replace(
-            metadata=work.metadata_of(opened[0]),
-            progress=report.of_file(sum(work.sizes[0].values())),
+        nbytes = sum(work.sizes.values())
+        report = Report(nbytes, options.progress)
+        how = options._replace(
+            metadata=work.metadata_of(opened[0]), progress=report.of_file(nbytes)
         )
-        with open_writer(output, work.specs[0], options) as writer:
+        with open_writer(output, work.specs[0], how) as writer:
             work.write(0, writer)
-            work.finish()
             report.finish()
         return
     name = _name_of(work.files)
     if os.path.isdir(output):
         _core._refuse_other_models(Folder(output), name)
     os.makedirs(os.path.dirname(output), exist_ok=True)
-    of_shards, digests = options.of_shards()
-    with ModelFiles(output, name, options.fsync) as target:
-        for number, (file, specs) in enumerate(zip(opened, work.specs, strict=True)):
-            part = target.temporary(number + 1)
-            how = of_shards._replace(
-                metadata=work.metadata_of(file),
-                progress=report.of_file(sum(work.sizes[number].values())),
-            )
-            with open_writer(part, specs, how) as writer:
-                work.write(number, writer)
-        work.finish()
-        report.finish()
-        nbytes = sum(sum(sizes.values()) for sizes in work.sizes)
-        split = Split([list(specs) for specs in work.specs], nbytes)
-        target.commit(split, digests)
+    left = enumerate(opened)
+
+    def save(_: list[str], target: Any, of_shard: SaveArguments) -> None:
+        number, file = next(left)
+        how = of_shard._replace(metadata=work.metadata_of(file))
+        with open_writer(target, work.specs[number], how) as writer:
+            work.write(number, writer)
+
+    split = Split([list(specs) for specs in work.specs], sum(work.sizes.values()))
+    save_files(split, work.sizes, save, output, name, options)
 
 
 def _name_of(files: FileTensors) -> str:

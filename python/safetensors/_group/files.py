@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,11 @@ import torch
 from .. import _core
 from .._checking.absent import refuse_absent, with_absent
 from .._load_arguments import LoadArguments
-from .._model_folder import choice_of
 from .._progress import Report
 from .._rules import source_of
 from .._torch.devices import device_of
 from .._torch.wanted import Wanted, gc_paused, refuse_excess, wanted_of
-from ..plan import SKIP, Keys, Rule, apply, select
+from ..plan import SKIP, Rule, apply, select
 from .communicator import Communicator, checked, communicator
 from .load import load_together
 from .opening import Model, open_model
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from .._core import safe_open
     from .._shards import ShardFile
     from .._torch import AnyDevice
-    from .._typing import Sources, Verify
 
 
 def load_files(
@@ -62,16 +60,9 @@ def load_files(
 
 def stream(
     group: ProcessGroup,
-    filenames: Sources,
+    options: LoadArguments,
     device: AnyDevice = "cpu",
-    *,
-    keys: Keys = None,
-    plan: Mapping[str, Rule] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    verify: Verify = None,
     timeout: timedelta | None = None,
-    name: str | None = None,
-    variant: str | None = None,
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the tensors as they are loaded, in the same order on all ranks.
 
@@ -79,11 +70,8 @@ def stream(
 
     Args:
         group: the ranks.
-        filenames, device, keys, plan, storage_options, verify, timeout, name, variant: as for
-            `load_files`.
+        device, timeout: as for `load_files`.
     """
-    choice = choice_of(name, variant)
-    options = LoadArguments(filenames, storage_options, verify, choice, keys=keys, plan=plan)
     with communicator(group, timeout) as comm, ExitStack() as stack:
         model, wanted = _open(comm, options, stack)
         tensors = _made(wanted, device)

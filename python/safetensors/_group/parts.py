@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .._regions import ends_within_byte
+from .._regions import SelectedPart, cut, ends_within_byte, index_of
 
 Ranges = tuple[tuple[int, int], ...]
 """Pairs of begin and end on one axis: ascending, disjoint, not adjacent, not empty."""
@@ -32,10 +32,10 @@ MAX_ROW_NBYTES = 256 << 10
 
 
 def taken_of(index: Any, shape: Sequence[int], bits: int) -> Taken:
-    """Returns the bytes that an index of `_torch.parts.index_of` selects.
+    """Returns the bytes that an index selects.
 
     Args:
-        index: integers, slices, `...`, None and lists of slices; it fits the shape.
+        index: as for `SelectedPart`.
         shape: the tensor's, in elements.
         bits: of an element.
     """
@@ -44,12 +44,9 @@ def taken_of(index: Any, shape: Sequence[int], bits: int) -> Taken:
         row = sizes[-1] * bits // 8
         if ends_within_byte(sizes, bits) or row > MAX_ROW_NBYTES or len(sizes) == 1:
             return UNUSUAL
-    items = _items(index, len(shape))
-    if items is None:
-        return UNUSUAL
     axes = []
-    for item, size in zip(items + [slice(None)] * (len(sizes) - len(items)), sizes, strict=True):
-        ranges = _ranges(item, size)
+    for selected in SelectedPart(index, shape).axes or [[range(1)]]:
+        ranges = _ranges(selected)
         if ranges is None:
             return UNUSUAL
         axes.append(ranges)
@@ -73,8 +70,8 @@ def index_of_axes(axes: Axes, shape: Sequence[int], bits: int) -> tuple[Any, ...
     scales = [8] * (len(shape) - 1) + [bits]
     found: list[Any] = []
     for ranges, scale in zip(axes, scales, strict=True):
-        slices = [slice(begin * 8 // scale, end * 8 // scale) for begin, end in ranges]
-        found.append(slices[0] if len(slices) == 1 else slices or slice(0, 0))
+        elements = [range(begin * 8 // scale, end * 8 // scale) for begin, end in ranges]
+        found.append(index_of(elements))
     return tuple(found)
 
 
@@ -88,7 +85,7 @@ def nbytes_of(axes: Axes) -> int:
     return math.prod(map(length, axes))
 
 
-def union(several: Iterable[Ranges]) -> Ranges:
+def union(several: Iterable[Iterable[tuple[int, int]]]) -> Ranges:
     """Returns the ranges that hold each index of any of them."""
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(pair for ranges in several for pair in ranges):
@@ -120,45 +117,14 @@ def positions(ranges: Ranges, within: Ranges) -> Ranges:
 
 def part(ranges: Ranges, begin: int, end: int) -> Ranges:
     """Returns the ranges of the indices at positions `begin` to `end`: `positions`' inverse."""
-    found: list[tuple[int, int]] = []
-    before = 0
-    for first, last in ranges:
-        low, high = max(begin, before), min(end, before + last - first)
-        if low < high:
-            found.append((low - before + first, high - before + first))
-        before += last - first
-    return tuple(found)
+    found = cut(itertools.starmap(range, ranges), begin, end)
+    return tuple((each.start, each.stop) for each in found)
 
 
-def _items(index: Any, ndim: int) -> list[Any] | None:
-    """Returns an item for each axis but the last ones, which are whole; None if it is unusual."""
-    items = [each for each in (index if isinstance(index, tuple) else (index,)) if each is not None]
-    count = sum(each is Ellipsis for each in items)
-    if count == 1:
-        at = next(at for at, each in enumerate(items) if each is Ellipsis)
-        items[at : at + 1] = [slice(None)] * (ndim - len(items) + 1)
-    return items if count <= 1 and len(items) <= ndim else None
-
-
-def _ranges(item: Any, size: int) -> Ranges | None:
-    """Returns the ranges of an axis that an item selects; None if it is unusual."""
-    if isinstance(item, list):
-        found: list[tuple[int, int]] = []
-        for each in item:
-            ranges = _ranges(each, size) if isinstance(each, slice) else None
-            if ranges is None:
-                return None
-            found += ranges
-        merged = union([tuple(found)])
-        is_ascending = all(a[1] <= b[0] for a, b in itertools.pairwise(found))
-        return merged if is_ascending else None
-    if isinstance(item, slice):
-        taken = range(*item.indices(size))
-        if len(taken) > 1 and taken.step != 1:
-            return None
-        return ((taken[0], taken[-1] + 1),) if taken else ()
-    if isinstance(item, bool) or not hasattr(item, "__index__"):
+def _ranges(selected: Sequence[range]) -> Ranges | None:
+    """Returns the indices of an axis as ranges; None if they are unusual."""
+    if any(len(each) > 1 and each.step != 1 for each in selected):
         return None
-    number = item.__index__()
-    number += size if number < 0 else 0
-    return ((number, number + 1),) if 0 <= number < size else None
+    found = [(each.start, each[-1] + 1) for each in selected if each]
+    is_ascending = all(a[1] <= b[0] for a, b in itertools.pairwise(found))
+    return union([found]) if is_ascending else None

@@ -19,10 +19,11 @@ from .folder import Folder
 
 if TYPE_CHECKING:
     from .._checking.digests import FileDigests
+    from .companions import Companions
 
 SaveShard = Callable[[list[str], Any, SaveArguments], None]
-"""Called as `save(names, target, options)`: saves these tensors to a new file, for which `target`
-stands in place of a path."""
+"""Called as `save(names, target, options)` for each shard in turn: saves these tensors to a new
+file, for which `target` stands in place of a path."""
 
 
 class ModelFiles:
@@ -124,21 +125,24 @@ class ModelFiles:
 
 
 def save_files(
+    split: _split.Split,
     sizes: Mapping[str, int],
     save: SaveShard,
     folder: Path,
-    max_shard_size: int | str,
     name: str,
     options: SaveArguments,
+    companions: Companions | None = None,
 ) -> list[str]:
-    """Saves a model. Shared by all frameworks.
+    """Saves the files of a model one after another, and returns their paths.
 
     Args:
-        sizes: the bytes of each tensor, in the order in which they are split.
+        split: the tensors of each file.
+        sizes: the bytes of each tensor.
         save: saves one shard.
-        folder, max_shard_size, name: see `safetensors.torch.save_files`.
+        folder, name: see `safetensors.torch.save_files`.
+        options: those of the whole model.
+        companions: the small files that the folder gets, too.
     """
-    split = _split.split(sizes, max_shard_size)
     of_shards, digests = options.of_shards()
     with ModelFiles(folder, name, options.fsync) as files:
         report = Report(split.total_size, options.progress)
@@ -146,6 +150,8 @@ def save_files(
             nbytes = sum(sizes[tensor] for tensor in tensors)
             how = of_shards._replace(progress=report.of_file(nbytes))
             save(tensors, files.temporary(number), how)
+        if companions is not None:
+            companions.add_to(files)
         report.finish()
         return files.commit(split, digests)
 

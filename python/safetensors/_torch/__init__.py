@@ -1,6 +1,6 @@
 """The implementation of `safetensors.torch`. Its modules import each other in one direction:
 
-    load_into -> load_files -> wanted -> dtypes -> parts
+    load_into -> load_files -> wanted -> dtypes
                             -> devices
               -> overlaps
     save_file_async -> checks, dtypes

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core import SafetensorError, TensorSpec, _dtypes, _file_of, safe_open
 from ._module import torch
+
+if TYPE_CHECKING:
+    from .._regions import SelectedPart
 
 _TYPES: dict[str, torch.dtype] = {
     code: vars(torch)[row["torch"]]
@@ -22,17 +25,15 @@ Form = tuple[torch.dtype, tuple[int, ...]]
 """A dtype and a shape."""
 
 
-def form_of(meta: Any, index: Any = None) -> Form:
-    """Returns the dtype and shape that torch gives a tensor, or the part that `index` selects.
+def form_of(meta: Any, part: SelectedPart | None = None) -> Form:
+    """Returns the dtype and shape that torch gives a tensor, or a part of it.
 
     Args:
         meta: the tensor's entry in the file's header.
-        index: an index as in `tensor[index]`, or one with lists, as `parts.index_of` returns it;
-            None for the whole tensor.
+        part: None for the whole tensor.
 
     Raises:
-        SafetensorError: torch cannot represent the tensor.
-        IndexError, TypeError, ValueError: torch refuses the index.
+        SafetensorError: torch cannot represent the tensor or the part.
     """
     dtype = _TYPES.get(meta.dtype)
     if dtype is None:
@@ -42,27 +43,40 @@ def form_of(meta: Any, index: Any = None) -> Form:
             "unsupported_dtype", f"Dtype not understood: {meta.dtype}: torch has no such type"
         )
     shape = list(meta.shape)
+    if part is not None:
+        if meta.dtype == "F4" and (not shape or part.axes[-1] != [range(shape[-1])]):
+            from .._errors import failure
+
+            raise failure(
+                "invalid_argument", "a part of an F4 tensor must include the whole last axis"
+            )
+        shape = list(part.shape)
     if meta.dtype == "F4":  # torch's element is a byte, which holds two
         if not shape or shape[-1] % 2 != 0:
             from .._errors import failure
 
             raise failure(
                 "unsupported_dtype",
-                "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got "
-                f"{meta.shape}",
+                f"f4_x2 dtype requires that the last dim be divisible by 2 in torch: got {shape}",
             )
         shape[-1] //= 2
-    if index is not None:
-        from .parts import shape_of  # only for parts: safetensors.torch imports this module
-
-        return dtype, shape_of(index, shape)
     return dtype, tuple(shape)
 
 
 def form_in(handle: safe_open, name: str, index: Any = None) -> Form:
-    """Returns `form_of` a tensor of an open file. Its errors name the tensor and the file."""
+    """Returns `form_of` a tensor of an open file, or of the part that an index selects.
+
+    Raises:
+        SafetensorError: as `form_of`. All errors name the tensor and the file.
+        IndexError, TypeError, ValueError: as `SelectedPart`.
+    """
     try:
-        return form_of(handle.get_tensor_meta(name), index)
+        meta = handle.get_tensor_meta(name)
+        if index is None:
+            return form_of(meta)
+        from .._regions import SelectedPart  # only for parts: safetensors.torch imports this module
+
+        return form_of(meta, SelectedPart(index, meta.shape))
     except (SafetensorError, IndexError, TypeError, ValueError) as error:
         from .._errors import while_loading
 

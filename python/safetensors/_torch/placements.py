@@ -8,10 +8,9 @@ from typing import Any
 from torch.distributed.device_mesh import DeviceMesh
 
 from .._errors import failure
+from .._regions import cut, index_of
 from ..plan import Part, Rule
 from ._module import torch
-
-_Range = tuple[int, int]
 
 
 def plan_placements(
@@ -86,31 +85,20 @@ class _Cut:
     def __init__(self, dim: int, rank: int, world_size: int, pieces: int) -> None:
         self.dim, self.rank, self.world_size, self.pieces = dim, rank, world_size, pieces
 
-    def apply(self, ranges: list[_Range]) -> list[_Range]:
+    def apply(self, ranges: list[range]) -> list[range]:
         """Returns this rank's share of the elements in `ranges`, which follow one another.
 
         The elements are first cut into `pieces`, and each piece among the ranks.
         """
-        size = sum(end - begin for begin, end in ranges)
-        found: list[_Range] = []
+        size = sum(map(len, ranges))
+        found: list[range] = []
         length = -(-size // self.pieces)
         for piece in range(self.pieces):
             first, last = min(piece * length, size), min((piece + 1) * length, size)
             share = -(-(last - first) // self.world_size)
             begin = min(first + self.rank * share, last)
-            found += _between(ranges, begin, min(begin + share, last))
+            found += cut(ranges, begin, min(begin + share, last))
         return found
-
-
-def _between(ranges: list[_Range], first: int, last: int) -> list[_Range]:
-    """Returns the elements from position `first` to before `last` of consecutive ranges."""
-    found = []
-    for begin, end in ranges:
-        low, high = max(first, 0), min(last, end - begin)
-        if low < high:
-            found.append((begin + low, begin + high))
-        first, last = first - (end - begin), last - (end - begin)
-    return found
 
 
 def _cuts(
@@ -143,14 +131,14 @@ class _Placed:
 
     def part(self, shape: Sequence[int]) -> Part:
         """Returns the part of a tensor of this shape, as an index."""
-        axes: list[list[_Range]] = [[(0, size)] for size in shape]
-        for cut in self._cuts:  # from left to right, each cuts what those before left
-            if not -len(shape) <= cut.dim < len(shape):
+        axes = [[range(size)] for size in shape]
+        for each in self._cuts:  # from left to right, each cuts what those before left
+            if not -len(shape) <= each.dim < len(shape):
                 raise ValueError(
-                    f"{self._placements}: a tensor of shape {list(shape)} has no axis {cut.dim}"
+                    f"{self._placements}: a tensor of shape {list(shape)} has no axis {each.dim}"
                 )
-            axes[cut.dim] = cut.apply(axes[cut.dim])
-        return tuple(_index(ranges) for ranges in axes) if self._cuts else None
+            axes[each.dim] = each.apply(axes[each.dim])
+        return tuple(map(index_of, axes)) if self._cuts else None
 
     def divides_as(self, other: _Placed, ndim: int) -> bool:
         """Returns whether both divide a tensor with so many axes among the same ranks alike."""
@@ -177,9 +165,3 @@ class _Placed:
             shape=torch.Size(shape),
             stride=stride,
         )
-
-
-def _index(ranges: list[_Range]) -> slice | list[slice]:
-    if len(ranges) == 1:
-        return slice(*ranges[0])
-    return [slice(*each) for each in ranges] if ranges else slice(0, 0)

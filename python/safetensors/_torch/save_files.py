@@ -7,6 +7,7 @@ from typing import Any
 from .._progress import reported
 from .._saving import model_files
 from .._saving.arguments import SaveArguments
+from .._saving.split import split
 from .._typing import Path, ProgressOption, SumsOption
 from ._module import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
@@ -71,4 +72,5 @@ def save_files(
     notes = {"format": "pt", **(metadata or {})}
     with reported(progress, "saving") as report:
         options = SaveArguments(notes, fsync, report, sums)
-        return model_files.save_files(sizes, save, folder, max_shard_size, name, options)
+        shards = split(sizes, max_shard_size)
+        return model_files.save_files(shards, sizes, save, folder, name, options)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure, while_loading
+from .._regions import SelectedPart
 from ._module import torch
 from .dtypes import _TYPES, Form, form_in, form_of, nbytes_of
-from .parts import index_of
 
 if TYPE_CHECKING:
     from .._core import TensorMeta
@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
     name: str
     handle: safe_open
     part: Any
-    """An index, see `parts.index_of`; None for all."""
+    """An index, see `SelectedPart.resolved`; None for all."""
     nbytes: int
     finish: Callable[[torch.Tensor], torch.Tensor] | None = None
     """Makes the result from the loaded part."""
@@ -70,8 +70,8 @@ def wanted_of(handles: dict[str, safe_open], parts: dict[str, Any] | None) -> li
     What tensors with one shape, dtype and part have in common is found once.
 
     Raises:
-        SafetensorError: torch cannot represent a tensor.
-        IndexError, TypeError, ValueError: torch refuses an index.
+        SafetensorError: torch cannot represent a tensor or a part.
+        IndexError, TypeError, ValueError: a part is no index of its tensor.
     """
     wanted: list[Wanted] = []
     for handle, pairs in itertools.groupby(handles.items(), operator.itemgetter(1)):
@@ -95,9 +95,11 @@ def _taken(
     meta = handle.get_tensor_meta(name)
     index = None
     try:
-        if part is not None:
-            index = index_of(part, meta.shape)
-        nbytes = _nbytes(meta, index)
+        if part is None:
+            nbytes = _nbytes(meta)
+        else:
+            selected = SelectedPart(part, meta.shape)
+            index, nbytes = selected.resolved, nbytes_of(form_of(meta, selected))
     except (SafetensorError, IndexError, TypeError, ValueError) as error:
         raise while_loading(error, name, _core._file_of(handle)) from error
     finish = getattr(part, "finish", None)
@@ -115,10 +117,10 @@ def refuse_excess(nbytes: int, device: object, budget_bytes: int | None) -> None
         )
 
 
-def _nbytes(meta: TensorMeta, part: Any) -> int:
-    """Returns the bytes of a tensor, or of a part. Raises if torch cannot represent the tensor."""
-    if part is not None or meta.dtype not in _TYPES:
-        return nbytes_of(form_of(meta, part))
+def _nbytes(meta: TensorMeta) -> int:
+    """Returns the bytes of a tensor. Raises if torch cannot represent it."""
+    if meta.dtype not in _TYPES:
+        return nbytes_of(form_of(meta))
     begin, end = meta.data_offsets
     return end - begin
 

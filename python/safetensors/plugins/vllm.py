@@ -144,9 +144,10 @@ def _loader_class() -> type[Any]:
             keys = self._wants(source)
             if options.distributed:
                 from .._group.files import stream
+                from .._load_arguments import LoadArguments
 
                 group = get_tp_group().cpu_group
-                tensors = stream(group, files, keys=keys, storage_options=storage_options)
+                tensors = stream(group, LoadArguments(files, storage_options, keys=keys))
             else:
                 device = self.load_config.device or (config and config.device_config.device)
                 tensors = stream_files(
