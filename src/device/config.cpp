@@ -1,6 +1,7 @@
 // LoadConfig of the public header: defaults, limits, and the process's current settings.
 #include <atomic>
 #include <cstddef>
+#include <string>
 
 #include "io/environment.hpp"
 #include "safetensors/byte_source.hpp"
@@ -25,13 +26,18 @@ constexpr unsigned kMaxStreams = 64;
 constexpr unsigned kMaxSlots = 64;
 
 void check(const LoadConfig& config) {
-  const auto refuse = [](const char* what) { fail(ErrorCode::kInvalidArgument, what); };
   if (config.chunk_nbytes % ReadCost().alignment != 0 || config.chunk_nbytes > kMaxChunk) {
-    refuse("the chunk size must be a multiple of 4096 bytes, at most 1 GiB");
+    fail(ErrorCode::kInvalidArgument,
+         "the chunk size must be a multiple of 4096 bytes, at most 1 GiB");
   }
-  if (config.threads > kMaxThreads) refuse("threads must be at most 256");
-  if (config.streams > kMaxStreams) refuse("streams must be at most 64");
-  if (config.slots > kMaxSlots) refuse("slots must be at most 64");
+  const auto check_count = [](const char* what, unsigned count, unsigned most) {
+    if (count <= most) return;
+    fail(ErrorCode::kInvalidArgument,
+         std::string(what) + " must be at most " + std::to_string(most));
+  };
+  check_count("threads", config.threads, kMaxThreads);
+  check_count("streams", config.streams, kMaxStreams);
+  check_count("slots", config.slots, kMaxSlots);
 }
 
 LoadConfig with_defaults(LoadConfig config) noexcept {

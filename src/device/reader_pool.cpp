@@ -20,8 +20,7 @@ constexpr unsigned kMinIoBoundReaders = 8;
 constexpr unsigned kMaxIoBoundReaders = 16;
 // Readers are only bound to a NUMA node that has this many processors, or one for each.
 constexpr unsigned kMinProcessorsOnNode = 4;
-// Threads of all loads of the process together.
-constexpr unsigned kMaxThreads = 32;
+constexpr unsigned kMaxThreadsOfAllLoads = 32;  // of the process
 // So that a caller that reads itself sees Ctrl-C soon.
 constexpr std::chrono::milliseconds kHelpFor{50};
 
@@ -37,7 +36,7 @@ constinit PerProcess<ThreadBudget> budget;  // a forked process has none of its 
 unsigned acquire_threads(unsigned wanted) {
   ThreadBudget& threads = budget.get();
   const std::lock_guard lock(threads.mutex);
-  const unsigned left = kMaxThreads - std::min(kMaxThreads, threads.used);
+  const unsigned left = kMaxThreadsOfAllLoads - std::min(kMaxThreadsOfAllLoads, threads.used);
   const unsigned count = std::max(1U, std::min(wanted, left));
   threads.used += count;
   return count;

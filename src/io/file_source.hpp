@@ -60,6 +60,8 @@ class FileSource final : public ByteSource {
   [[nodiscard]] std::shared_ptr<const MappedFile> map() const;
 
  private:
+  static constexpr unsigned kReadersOfSlowFile = 8;  // which wait for a disk or a server
+
   class Handle;
   FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path, const FileId& id);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <optional>
 #include <ranges>
 #include <string_view>
@@ -261,10 +262,9 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
   std::vector<Request> requests = requests_of_plan(open_file, plan);
   LoadTarget target = load_target_of(wanted);
   if (target.mode == TransferMode::kTorch) fail_without_engine(target);
-  constexpr std::uint64_t kMaxThreads = 256;
   return std::make_unique<PrefetchLoader>(
       std::move(requests), std::move(target),
-      static_cast<unsigned>(std::min(thread_count, kMaxThreads)), budget_nbytes);
+      static_cast<unsigned>(std::min<std::uint64_t>(thread_count, UINT_MAX)), budget_nbytes);
 }
 
 py::object get_slice(const Handle& handle, py::handle name) {

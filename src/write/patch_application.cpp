@@ -1,6 +1,5 @@
 #include "write/patch_application.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -70,15 +69,13 @@ void PatchApplication::write(std::size_t file, FileWriter& writer, detail::Write
 }
 
 void PatchApplication::read_base() {
-  for (std::size_t i = 0; i < base_.size(); ++i) {
-    const ModelTensor tensor = base_.tensor(i);
-    files_[tensor.file].tensors.push_back(tensor);
-  }
-  for (File& file : files_) {
-    std::ranges::stable_sort(file.tensors, {},
-                             [](const ModelTensor& each) { return each.info->begin; });
-    for (const ModelTensor& tensor : file.tensors) {
-      if (!patch_.contains(tensor.info->name)) add_target(file, *tensor.info);
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    File& file = files_[i];
+    for (const TensorInfo& info : base_.file(i).header().tensors()) {
+      const std::optional<ModelTensor> tensor = base_.find(info.name);
+      if (!tensor || tensor->file != i) continue;
+      file.tensors.push_back(*tensor);
+      if (!patch_.contains(info.name)) add_target(file, info);
     }
   }
 }

@@ -20,8 +20,6 @@
 namespace safetensors {
 namespace {
 
-constexpr unsigned kReadersOfSlowFile = 8;
-
 void check_regular(const struct stat& status, const std::filesystem::path& path) {
   if (S_ISREG(status.st_mode)) return;
   if (S_ISDIR(status.st_mode)) io::fail_os(EISDIR, path);

@@ -140,10 +140,7 @@ std::uint64_t FileSource::cached_nbytes() const noexcept { return is_remote() ? 
 
 bool FileSource::is_cached(std::uint64_t, std::uint64_t) const noexcept { return false; }
 
-unsigned FileSource::concurrency() const noexcept {
-  constexpr unsigned kReadersOfSlowFile = 8;
-  return is_remote() ? kReadersOfSlowFile : 0;
-}
+unsigned FileSource::concurrency() const noexcept { return is_remote() ? kReadersOfSlowFile : 0; }
 
 std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>&) {
   return nullptr;

@@ -4,16 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from safetensors.numpy import load_file, save_file
 from safetensors.weights import open_weights
+from support import c_library
+from support.c_library import LIBRARY, ROOT
 
-ROOT = Path(__file__).parents[3]
-LIBRARY = ROOT / "build" / "dev" / "libsafetensors_c.so"
 MODELS = ROOT / "weights" / "tests" / "data"
 QUANTISED = {
     "gguf/llama_q4_k_m.gguf": "token_embedding.weight",
@@ -25,8 +24,7 @@ TENSORS = {
     "bias": np.zeros(3, np.int64),
 }
 
-if not LIBRARY.exists():
-    pytest.skip(f"{LIBRARY} is not built: cmake --build --preset dev", allow_module_level=True)
+c_library.require()
 
 
 def tool(name):
@@ -60,7 +58,7 @@ def build_go(target):
 
 
 def build_ctypes(_target):
-    return [sys.executable, ROOT / "examples" / "ctypes" / "bindings.py", LIBRARY]
+    return [sys.executable, c_library.BINDINGS, LIBRARY]
 
 
 @pytest.fixture(scope="module", params=["rust", "go", "ctypes"])
