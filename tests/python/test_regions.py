@@ -52,6 +52,9 @@ class Truth:
     def __index__(self):
         return 1
 
+    def __repr__(self):
+        return "Truth()"
+
 
 def part_of(array, part):
     """Returns the part by NumPy, one axis at a time."""
