@@ -33,9 +33,9 @@ struct Selected {
 /// Returns what a request selects of the file.
 ///
 /// is_bulk: a part that is contiguous has no runs, so that it is read together with others.
+///
 /// Throws: what bytes_of(), entry_of() and take() throw; Error kInvalidArgument unless `reserved`
-/// is
-///   0, and `to` points to `room` bytes.
+///   is 0, and `to` points to `room` bytes.
 [[nodiscard]] Selected selected_by(const safetensors_file& file, const safetensors_request& request,
                                    bool is_bulk = true);
 

@@ -4,7 +4,6 @@
 #include <limits>
 #include <thread>
 
-#include "io/new_memory.hpp"
 #include "io/windows/handle.hpp"
 
 namespace safetensors::io {
@@ -26,9 +25,6 @@ std::uint64_t memory_available() {
 bool copy_on_fork(std::span<std::byte> /*pages*/, bool /*is_copied*/) noexcept {
   return true;  // there is no fork
 }
-
-// VirtualAlloc has no such call, and large pages require a privilege that programs usually lack.
-void provide_pages(std::span<std::byte> /*memory*/) noexcept {}
 
 std::vector<unsigned> parse_processors(std::string_view) { return {}; }
 
