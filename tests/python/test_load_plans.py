@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from safetensors import SafetensorError, _core
+from safetensors._regions import SelectedPart
+from safetensors._torch.dtypes import form_of
 from safetensors._torch.pieces import pieces_of
 from safetensors.plan import SKIP, Shard, experts, resolve
 from safetensors.torch import load_files, save_file, stream_files
@@ -124,6 +126,18 @@ def test_packed_elements(tmp_path, backend):
     for part in ((..., slice(0, 4)), (0, slice(4, None))):
         with pytest.raises(SafetensorError, match="a part of an F4 tensor must include the whole"):
             load_files(tmp_path, plan={"a": part}, backend=backend)
+
+
+@pytest.mark.skipif(F4 is None, reason="this torch has no F4")
+@pytest.mark.parametrize(
+    ("shape", "part"), [((4, 1), (slice(None), 0)), ((4, 3), 1), ((4, 2), (..., None)), ((), None)]
+)
+def test_packed_elements_that_torch_has_not(shape, part):
+    """Whose last axis is odd, also where the part has no such axis."""
+    meta = _core._make_meta("F4", shape, (0, 8))
+    selected = part if part is None else SelectedPart(part, shape)
+    with pytest.raises(SafetensorError, match="the last dim be divisible by 2"):
+        form_of(meta, selected)
 
 
 def read_bytes():

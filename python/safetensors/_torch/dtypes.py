@@ -42,25 +42,26 @@ def form_of(meta: Any, part: SelectedPart | None = None) -> Form:
         raise failure(
             "unsupported_dtype", f"Dtype not understood: {meta.dtype}: torch has no such type"
         )
-    shape = list(meta.shape)
-    if part is not None:
-        if meta.dtype == "F4" and (not shape or part.axes[-1] != [range(shape[-1])]):
-            from .._errors import failure
+    if meta.dtype == "F4":
+        return dtype, _packed(meta.shape, part)
+    return dtype, tuple(meta.shape if part is None else part.shape)
 
-            raise failure(
-                "invalid_argument", "a part of an F4 tensor must include the whole last axis"
-            )
-        shape = list(part.shape)
-    if meta.dtype == "F4":  # torch's element is a byte, which holds two
+
+def _packed(whole: list[int], part: SelectedPart | None) -> tuple[int, ...]:
+    """Returns the shape in torch of a tensor of F4, or of a part: its element is a byte of two."""
+    from .._errors import failure
+
+    if part is not None and (not whole or part.axes[-1] != [range(whole[-1])]):
+        raise failure("invalid_argument", "a part of an F4 tensor must include the whole last axis")
+    made = tuple(whole if part is None else part.shape)
+    for shape in (whole, made):
         if not shape or shape[-1] % 2 != 0:
-            from .._errors import failure
-
             raise failure(
                 "unsupported_dtype",
-                f"f4_x2 dtype requires that the last dim be divisible by 2 in torch: got {shape}",
+                "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got "
+                f"{list(shape)}",
             )
-        shape[-1] //= 2
-    return dtype, tuple(shape)
+    return (*made[:-1], made[-1] // 2)
 
 
 def form_in(handle: safe_open, name: str, index: Any = None) -> Form:
