@@ -19,21 +19,22 @@ _TYPES: dict[str, Any] = {
 """Maps the format's dtype names to NumPy's built-in dtypes."""
 _TYPES["BOOL"] = bool  # as in upstream
 
-_ARRAYS = {np.ndarray}
+def _as_dict(tensor_dict: Any) -> dict[str, Any]:
+    """Returns the caller's mapping as a dict."""
+    return tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
 
 
-def _as_dict(tensor_dict: Any) -> dict[str, np.ndarray]:
-    """Returns the caller's arrays, those of MLX and others without NumPy's dtypes converted."""
-    arrays = tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
-    if _ARRAYS.issuperset(map(type, arrays.values())):  # the usual case, in little time
-        return arrays
-    return {
-        name: array_of(name, tensor)
-        if hasattr(tensor, "__dlpack__")
-        and not isinstance(getattr(tensor, "dtype", None), np.dtype)
-        else tensor
-        for name, tensor in arrays.items()
-    }
+def _read_all(tensor_dict: Any) -> dict[str, Any]:
+    """Returns a new dict of the caller's arrays, each as _prepare() would read it."""
+    return {name: _read(name, array) for name, array in tensor_dict.items()}
+
+
+def _read(name: Any, array: Any) -> Any:
+    """Returns an array of MLX or another framework without NumPy's dtypes as one of NumPy."""
+    is_other = hasattr(array, "__dlpack__") and not isinstance(
+        getattr(array, "dtype", None), np.dtype
+    )
+    return array_of(name, array) if is_other else array
 
 
 def _getdtype(dtype_str: str) -> Any:
@@ -107,6 +108,7 @@ def _prepare(name: object, array: Any) -> tuple[np.ndarray, str, tuple[int, ...]
     F4 elements, which take a byte each in NumPy, are packed: the array has half as many bytes.
     `name` is the tensor's, for errors.
     """
+    array = _read(name, array)
     _refuse_others(name, array)
     _warn_of_mask(name, array)
     if isinstance(array, np.generic):
@@ -143,7 +145,7 @@ def _flatten(
     The specs point to memory that `keep_alive_buffer` owns once this function returns.
     """
     specs = {}
-    for name, original in tensor_dict.items():
+    for name, original in _read_all(tensor_dict).items():
         array, _, shape = _prepare(name, original)
         keep_alive_buffer.append(array)
         specs[name] = TensorSpec(

@@ -13,7 +13,7 @@ import numpy as np
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._numpy_arrays import _TYPES as _TYPES  # these names are upstream's, too
-from ._numpy_arrays import _as_dict, _prepare, _stored_nbytes
+from ._numpy_arrays import _as_dict, _prepare, _read_all, _stored_nbytes
 from ._numpy_arrays import _flatten as _flatten
 from ._numpy_arrays import _getdtype as _getdtype
 from ._numpy_arrays import _is_little_endian as _is_little_endian
@@ -160,7 +160,7 @@ def save_files(
     from ._saving.model_files import save_files as save_all
     from ._saving.split import split
 
-    arrays = dict(_as_dict(tensor_dict))
+    arrays = _read_all(tensor_dict)
 
     def save(names: List[str], target: Any, options: SaveArguments) -> None:
         _to_file({each: arrays[each] for each in names}, target, options)

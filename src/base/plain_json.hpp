@@ -2,13 +2,13 @@
 // numbers. Several times as fast as a reader of all JSON, to which a caller turns for the rest.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 
 #include "base/json_document.hpp"
+#include "base/text.hpp"
 
 namespace safetensors {
 
@@ -43,7 +43,7 @@ class PlainJson {
   bool take_text(std::string_view& text) noexcept {
     if (!take('"')) return false;
     const char* const begin = p_;
-    p_ = run_end();
+    p_ = find_json_special(p_, end_);
     text = {begin, static_cast<std::size_t>(p_ - begin)};
     return take('"');
   }
@@ -62,33 +62,6 @@ class PlainJson {
   }
 
  private:
-  /// Returns the next byte that is a quote, a backslash or a control character; the end if there is
-  /// none.
-  [[nodiscard]] const char* run_end() const noexcept {
-    constexpr std::uint64_t kOnes = 0x0101010101010101U;
-    constexpr std::uint64_t kHigh = 0x8080808080808080U;
-    const char* p = p_;
-    if constexpr (std::endian::native == std::endian::little) {
-      // Eight bytes at a time. (x - 1) & ~x has the high bit set in a byte x that is 0, and so
-      // finds the byte c as the zero of w ^ c; (x - 0x20) & ~x likewise finds bytes below 0x20. The
-      // borrow of a subtraction can set bits above the lowest hit, which therefore is the only one
-      // used. https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord
-      for (; end_ - p >= 8; p += 8) {
-        std::uint64_t w = 0;
-        std::memcpy(&w, p, sizeof w);
-        const std::uint64_t quote = w ^ (kOnes * '"');
-        const std::uint64_t backslash = w ^ (kOnes * '\\');
-        const std::uint64_t hits =
-            (((quote - kOnes) & ~quote) | ((backslash - kOnes) & ~backslash) |
-             ((w - kOnes * 0x20) & ~w)) &
-            kHigh;
-        if (hits != 0) return p + std::countr_zero(hits) / 8;
-      }
-    }
-    while (p != end_ && *p != '"' && *p != '\\' && static_cast<unsigned char>(*p) >= 0x20) ++p;
-    return p;
-  }
-
   const char* p_;
   const char* end_;
 };

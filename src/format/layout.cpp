@@ -20,14 +20,14 @@ namespace {
 /// Appends a JSON string with the same escapes as upstream's writer, so that files are identical.
 void append_json(std::string& json, std::string_view text) {
   json += '"';
-  std::size_t plain = 0;  // start of the text that needs no escape
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20) continue;
-    json.append(text, plain, i - plain);
-    plain = i + 1;
+  const char* const end = text.data() + text.size();
+  for (const char* p = text.data();; ++p) {
+    const char* const special = find_json_special(p, end);
+    json.append(p, static_cast<std::size_t>(special - p));
+    p = special;
+    if (p == end) break;
     json += '\\';
-    switch (c) {
+    switch (const char c = *p) {
       case '"':
         json += '"';
         break;
@@ -57,7 +57,6 @@ void append_json(std::string& json, std::string_view text) {
       }
     }
   }
-  json.append(text, plain, text.size() - plain);
   json += '"';
 }
 

@@ -1,6 +1,7 @@
 // Writing: serialize, serialize_file, and the fast paths for torch and NumPy.
 #include <pybind11/numpy.h>
 
+#include <utility>
 #include <vector>
 
 #include "errors.hpp"
@@ -43,8 +44,8 @@ void to_file(std::span<const TensorData> tensors, py::handle filename, SaveArgum
       return;
     }
     detail::serializing([&] {
-      const LayoutPlan plan = plan_layout(tensors, metadata);
-      detail::write_file(plan, tensors,
+      LayoutPlan plan = plan_layout(tensors, metadata);
+      detail::write_file(std::move(plan), tensors,
                          target.make_sink(options.interrupt, sums.before_rename(target.path())),
                          options, sums);
     });
@@ -82,6 +83,7 @@ bool has_mask(const py::object& array) {
 Collected collect_numpy(const py::dict& arrays, const py::object& prepare) {
   Collected result;
   result.tensors = copy_of(arrays);
+  result.data.reserve(result.tensors.size());
   result.shapes.reserve(result.tensors.size());
   for (const auto& [key, value] : result.tensors) {
     const std::string_view tensor_name = text_of_key(key, "tensor_dict");

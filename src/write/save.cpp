@@ -47,10 +47,10 @@ std::unique_ptr<detail::WriteSums> detail::sums_of_save(const std::filesystem::p
 void detail::save_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
                        const Metadata* metadata, const SaveOptions& options, WriteSums& sums) {
   detail::serializing([&] {
-    const LayoutPlan plan = plan_layout(tensors, metadata);
+    LayoutPlan plan = plan_layout(tensors, metadata);
     const auto replaces = [&] {
       try {
-        write_file(plan, tensors,
+        write_file(std::move(plan), tensors,
                    make_file_sink(path, {}, options.interrupt, sums.before_rename(path)), options,
                    sums);
         return true;
@@ -60,11 +60,13 @@ void detail::save_file(std::span<const TensorData> tensors, const std::filesyste
     };
     if (!io::names_open_file(path) && replaces()) return;
     sums.overwrites(path);
-    write_file(plan, tensors, io::make_overwriting_sink(path, options.interrupt), options, sums);
+    // Seldom, so it costs less to plan again than to keep a copy of the plan.
+    write_file(plan_layout(tensors, metadata), tensors,
+               io::make_overwriting_sink(path, options.interrupt), options, sums);
   });
 }
 
-void detail::write_file(const LayoutPlan& plan, std::span<const TensorData> tensors,
+void detail::write_file(LayoutPlan plan, std::span<const TensorData> tensors,
                         std::unique_ptr<ByteSink> sink, const SaveOptions& options,
                         WriteSums& sums) {
   std::vector<WriteSums::Part> parts;
@@ -72,11 +74,12 @@ void detail::write_file(const LayoutPlan& plan, std::span<const TensorData> tens
     for (const TensorData& each : tensors) sums.add(each.name, each.dtype, each.shape);
     for (const std::size_t i : plan.order) parts.push_back({i, 0, tensors[i].bytes});
   }
+  const std::vector<std::size_t> order = plan.order;
   FileWriter writer(
-      std::move(sink), plan,
+      std::move(sink), std::move(plan),
       {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
   sums.write_beside(parts, [&] {
-    for (const std::size_t i : plan.order) writer.write(i, tensors[i].bytes);
+    for (const std::size_t i : order) writer.write(i, tensors[i].bytes);
   });
   writer.commit();
   sums.commit(options.fsync);

@@ -32,9 +32,9 @@ std::vector<std::filesystem::path> save_model(const std::filesystem::path& folde
       nbytes += sizes[tensor];
     }
     detail::serializing([&] {
-      const LayoutPlan layout = plan_layout(of_shard, metadata);
+      LayoutPlan layout = plan_layout(of_shard, metadata);
       saves.save(nbytes, [&](auto sink, const SaveOptions& of_file, detail::WriteSums& sums) {
-        detail::write_file(layout, of_shard, std::move(sink), of_file, sums);
+        detail::write_file(std::move(layout), of_shard, std::move(sink), of_file, sums);
       });
     });
   }

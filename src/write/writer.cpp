@@ -40,12 +40,16 @@ class FileWriter::State {
         options_(std::move(options)),
         out_(*sink_, ledger_.plan().total_nbytes, options_.interrupt, options_.progress) {
     sink_->start(ledger_.plan().total_nbytes);
-    std::string prologue = ledger_.plan().prologue;
+    const std::string& prologue = ledger_.plan().prologue;
+    if (!sink_->seeks()) {
+      put(0, as_bytes_of(prologue));
+      return;
+    }
     // The header's length is written last: see FileWriter. So is a large header: the first write
     // reserves disk space for the whole file, which blocks that copy() shares do not need.
-    if (is_late(prologue)) prologue.resize(kLengthSize);
-    if (sink_->seeks()) std::fill_n(prologue.begin(), kLengthSize, '\0');
-    put(0, as_bytes_of(prologue));
+    std::string first = prologue.substr(0, is_late(prologue) ? kLengthSize : std::string::npos);
+    std::fill_n(first.begin(), kLengthSize, '\0');
+    put(0, as_bytes_of(first));
   }
 
   /// For a file whose tensors are added later. Its header goes to the room before them.

@@ -153,7 +153,7 @@ SAFETENSORS_API void save_file(std::span<const TensorData> tensors,
                                const SaveOptions& options, WriteSums& sums);
 
 /// Writes the file of a plan to a sink, and commits the file and then the sums.
-SAFETENSORS_API void write_file(const LayoutPlan& plan, std::span<const TensorData> tensors,
+SAFETENSORS_API void write_file(LayoutPlan plan, std::span<const TensorData> tensors,
                                 std::unique_ptr<ByteSink> sink, const SaveOptions& options,
                                 WriteSums& sums);
 

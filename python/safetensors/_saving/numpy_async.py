@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._numpy_arrays import _as_dict, _flatten
+from .._numpy_arrays import _flatten
 from .._typing import Path, SumsOption
 from .arguments import SaveArguments
 from .save_async import SaveFuture, start_save
@@ -44,6 +44,6 @@ def save_file_async(
         SafetensorError: as `save`.
     """
     kept: list[Any] = []
-    specs = _flatten(dict(_as_dict(tensor_dict)), kept)
+    specs = _flatten(tensor_dict, kept)
     options = SaveArguments(metadata, fsync, sums=sums, budget_bytes=budget_bytes)
     return start_save(specs, {}, filename, options)
