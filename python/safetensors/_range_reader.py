@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -56,3 +56,14 @@ class RangeReader(Protocol):
     def read(self, offset: int, nbytes: int) -> Buffer:
         """Returns exactly these bytes of the object that was opened, as bytes or another buffer."""
         ...
+
+
+def fill(reader: Any, offset: int, view: memoryview) -> bool:
+    """Fills a view with the bytes from `offset` on, if the reader can; else returns False.
+
+    Readers of this package may have `_safetensors_fill`, which the core calls before `read`. It is
+    no part of the protocol: the view is of memory that the load may free at any time after the
+    call, so also what a traceback keeps must hold no view of it.
+    """
+    own = getattr(reader, "_safetensors_fill", None)
+    return own is not None and bool(own(offset, view))

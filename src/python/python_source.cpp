@@ -89,6 +89,28 @@ class Exported {
   Py_buffer view_{};
 };
 
+/// A memoryview of memory, which it releases: Python code that keeps it cannot use it.
+class View {
+ public:
+  explicit View(std::span<std::byte> to)
+      : view_(py::reinterpret_steal<py::object>(PyMemoryView_FromMemory(
+            reinterpret_cast<char*>(to.data()), static_cast<Py_ssize_t>(to.size()), PyBUF_WRITE))) {
+    if (!view_) throw py::error_already_set();
+  }
+  View(const View&) = delete;
+  View& operator=(const View&) = delete;
+  ~View() {
+    const py::error_scope pending;
+    const auto result =
+        py::reinterpret_steal<py::object>(PyObject_CallMethod(view_.ptr(), "release", nullptr));
+    if (!result) PyErr_WriteUnraisable(view_.ptr());
+  }
+  [[nodiscard]] PyObject* ptr() const noexcept { return view_.ptr(); }
+
+ private:
+  py::object view_;
+};
+
 /// Calls a function. Python before 3.14 ends a thread that needs the GIL while the interpreter
 /// exits, by unwinding: that can happen only if Ctrl-C ended the wait of stop_python_sources().
 py::object call(PyObject* function, std::span<PyObject* const> arguments) noexcept {
@@ -131,7 +153,9 @@ PythonSource::PythonSource(py::object reader) : reader_(reader.ptr()), fork_coun
   if (!PyUnicode_Check(name.ptr())) raise_wrong_type(name, "name", "str");
   name_ = path_of(name, "name");
   py::object read = reader.attr("read");
+  py::object fill = attribute_of(reader, "_safetensors_fill");
   py::object cancel = attribute_of(reader, "cancel");
+  fill_ = fill.release().ptr();
   read_ = read.release().ptr();
   cancel_ = cancel.release().ptr();
   (void)reader.release();
@@ -143,6 +167,7 @@ PythonSource::~PythonSource() {
   const py::error_scope pending;
   const auto reader = py::reinterpret_steal<py::object>(reader_);
   Py_XDECREF(read_);
+  Py_XDECREF(fill_);
   Py_XDECREF(cancel_);
   if (fork_count_ != fork_count()) return;  // what it would close may be the parent's, too
   try {
@@ -200,7 +225,8 @@ void PythonSource::check_process() const {
 }
 
 template <typename Copy>
-void PythonSource::request(std::uint64_t offset, std::uint64_t nbytes, const Copy& copy) const {
+void PythonSource::request(std::uint64_t offset, std::uint64_t nbytes, std::span<std::byte> to,
+                           const Copy& copy) const {
   check_process();
   struct Under {
     explicit Under(std::atomic<unsigned>& reads) : count(reads) { ++count; }
@@ -214,15 +240,24 @@ void PythonSource::request(std::uint64_t offset, std::uint64_t nbytes, const Cop
     fail(ErrorCode::kIo, call_text(offset, nbytes) + ": the interpreter is exiting",
          {.path = name_});
   }
-  const std::array<py::object, 2> range = {to_int(offset), to_int(nbytes)};
-  const std::array<PyObject*, 2> arguments = {range[0].ptr(), range[1].ptr()};
-  const py::object answer = call(read_, arguments);
-  if (!answer) {
+  const auto taken_error = [&] {
     const bool is_interrupt = PyErr_ExceptionMatches(PyExc_Exception) == 0;
     Error error = take_python_error(call_text(offset, nbytes) + " failed: ", name_);
     if (is_interrupt) cancel(1);  // Ctrl-C during this thread's own read: the others are joined
-    throw error;
+    return error;
+  };
+  const py::object begin = to_int(offset);
+  if (fill_ != nullptr && !to.empty()) {
+    const View view(to);
+    const std::array<PyObject*, 2> arguments = {begin.ptr(), view.ptr()};
+    const py::object is_filled = call(fill_, arguments);
+    if (!is_filled) throw taken_error();
+    if (is_filled.ptr() == Py_True) return;
   }
+  const py::object wanted = to_int(nbytes);
+  const std::array<PyObject*, 2> arguments = {begin.ptr(), wanted.ptr()};
+  const py::object answer = call(read_, arguments);
+  if (!answer) throw taken_error();
   const Exported exported(answer, call_text(offset, nbytes), name_);
   if (exported.bytes().size() != nbytes) {
     fail(ErrorCode::kIo,
@@ -262,8 +297,13 @@ void PythonSource::read_parts(std::uint64_t offset, std::uint64_t nbytes,
   };
   copy(first_.bytes(), 0);
   if (begin == offset + nbytes) return;
-  request(begin, offset + nbytes - begin,
-          [&](std::span<const std::byte> bytes) { copy(bytes, begin); });
+  const std::uint64_t missing = offset + nbytes - begin;
+  std::span<std::byte> to;  // of what is missing, if one part takes it all
+  if (parts.size() == 1 && parts[0].to.size() >= missing &&
+      parts[0].offset + parts[0].to.size() == offset + nbytes) {
+    to = parts[0].to.last(static_cast<std::size_t>(missing));
+  }
+  request(begin, missing, to, [&](std::span<const std::byte> bytes) { copy(bytes, begin); });
 }
 
 void PythonSource::cancel(unsigned own) const {
@@ -282,7 +322,7 @@ void PythonSource::cancel(unsigned own) const {
 }
 
 int PythonSource::traverse(visitproc visit, void* argument) const {
-  for (PyObject* const owned : {reader_, read_, cancel_}) {
+  for (PyObject* const owned : {reader_, read_, fill_, cancel_}) {
     if (owned == nullptr) continue;
     if (const int result = visit(owned, argument)) return result;
   }

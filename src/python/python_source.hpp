@@ -57,13 +57,16 @@ class PythonSource final : public ByteSource {
   /// After read_first(): how a server is read best may only be known once it has answered.
   void read_settings();
   void check_process() const;
-  /// Reads from the Python object, and passes the bytes to `copy` without the GIL.
+  /// Reads from the Python object into `to`, if it can: see fill() in _range_reader.py. Otherwise
+  /// reads from it, and passes the bytes to `copy` without the GIL.
   template <typename Copy>
-  void request(std::uint64_t offset, std::uint64_t nbytes, const Copy& copy) const;
+  void request(std::uint64_t offset, std::uint64_t nbytes, std::span<std::byte> to,
+               const Copy& copy) const;
 
   // Owned. Not py::objects, because the destructor may have to leak them.
   PyObject* reader_;
   PyObject* read_ = nullptr;
+  PyObject* fill_ = nullptr;    // null if the reader has none
   PyObject* cancel_ = nullptr;  // null if the reader has none
   std::filesystem::path name_;
   std::uint64_t size_ = 0;

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from safetensors import SafetensorError
@@ -12,6 +13,7 @@ from safetensors._remote.connections import Pool
 from safetensors._remote.http import HttpReader
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
+from safetensors.numpy import load_file, save
 from support.misbehaving import MisbehavingServer
 from support.servers import Answer, RangeServer, asked_range, etag
 from support.threads import together
@@ -31,6 +33,18 @@ def _no_waiting(monkeypatch):
 def reader_of(server, path=PATH, **options):
     """Returns a reader of a file of a server."""
     return HttpReader(Url.parse(server.url(path)), Settings.of(FAST | options))
+
+
+def read(reader, offset, nbytes):
+    """Reads to new memory."""
+    return bytes(reader.read(offset, nbytes))
+
+
+def fill(reader, offset, nbytes):
+    """Reads to memory that exists."""
+    data = bytearray(nbytes)
+    assert reader._safetensors_fill(offset, memoryview(data))
+    return bytes(data)
 
 
 def check_all(reader):
@@ -102,12 +116,12 @@ def test_a_server_without_ranges_is_read_if_the_object_fits_the_first_read():
 
 
 @pytest.mark.parametrize("mode", ["body_short", "body_reset", "body_stalls"])
-@pytest.mark.parametrize("after", [0, 1])
-def test_a_body_that_was_cut_is_resumed_from_its_last_byte(mode, after):
+@pytest.mark.parametrize(("after", "way"), [(0, read), (1, read), (1, fill)])
+def test_a_body_that_was_cut_is_resumed_from_its_last_byte(mode, after, way):
     with MisbehavingServer(mode, {PATH: CONTENT}, after=after, times=1) as server:
         reader = reader_of(server)
         size, first = reader.open(64 * KIB)
-        assert bytes(first) + bytes(reader.read(64 * KIB, size - 64 * KIB)) == CONTENT
+        assert bytes(first) + way(reader, 64 * KIB, size - 64 * KIB) == CONTENT
         assert server.requests == 3
         # A reset also takes what the client has not read yet.
         assert server.bytes_sent == len(CONTENT) or mode == "body_reset"
@@ -355,3 +369,55 @@ def test_cancel_ends_what_is_under_way_and_later_reads_work():
         assert not thread.is_alive()
         assert caught == [f"{server.url(PATH)}: the read was cancelled"]
         assert reader.read(0, 1000) == CONTENT[:1000]
+
+
+def is_released(view):
+    """Returns whether a memoryview can no longer be used."""
+    try:
+        return len(view) < 0
+    except ValueError:
+        return True
+
+
+def frames(error):
+    """Yields the frames that an error keeps alive."""
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            yield trace.tb_frame
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize(
+    "mode", ["body_short", "body_stalls", "resets", "replaced", "range_shifted"]
+)
+def test_errors_keep_no_view_of_the_memory_of_tensors(mode):
+    data = save({"x": np.zeros(1 << 18, np.float32)})
+    with MisbehavingServer(mode, {PATH: data}, after=1) as server:
+        reader = reader_of(server)
+        with pytest.raises(SafetensorError) as caught:
+            load_file(reader)
+        names = {frame.f_code.co_name for frame in frames(caught.value)}
+        assert "_safetensors_fill" in names
+        for frame in frames(caught.value):
+            for value in frame.f_locals.values():
+                if isinstance(value, memoryview):
+                    assert is_released(value) or isinstance(value.obj, bytearray)
+
+
+def test_loads_read_long_tensors_into_their_memory():
+    arrays = {"a": np.arange(1 << 20, dtype=np.int32), "b": np.arange(300_000, dtype=np.int64)}
+    asked = []
+
+    class Watched(HttpReader):
+        def read(self, offset, nbytes):
+            asked.append(nbytes)
+            return super().read(offset, nbytes)
+
+    with RangeServer({PATH: save(arrays)}) as server:
+        reader = Watched(Url.parse(server.url(PATH)), Settings.of(FAST | {"chunk_bytes": 1 << 20}))
+        loaded = load_file(reader)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(loaded[name], array)
+        assert len(asked) <= 1  # the chunk that has bytes of both

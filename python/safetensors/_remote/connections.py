@@ -132,6 +132,9 @@ class _Raw(io.RawIOBase):
             if self._connection.deadline.left() <= 0.0:
                 raise LimitReached from None
             raise
+        finally:
+            # Frames that a traceback keeps would hold a pointer to memory of the caller.
+            buffer.release()
 
 
 class Pool:

@@ -75,7 +75,7 @@ class HttpReader:
         self._cancelled = threading.Event()
         self._closed = False
         self._resolved: Resolved | None = None
-        self._whole: bytearray | None = None  # all bytes, if open() got them
+        self._whole: bytearray | memoryview | None = None  # all bytes, if open() got them
         self._in_order: InOrder | None = None  # of a server without ranges
         # Its last answer, of which more may be read, and the next byte: none or one.
         self._bodies: list[tuple[Exchange, int]] = []
@@ -89,7 +89,7 @@ class HttpReader:
             raise errors.failed(self.name, "was not opened")
         return self._resolved
 
-    def open(self, nbytes: int, most_unsized: int = 0) -> tuple[int, bytearray]:
+    def open(self, nbytes: int, most_unsized: int = 0) -> tuple[int, bytearray | memoryview]:
         """Returns the size of the object and its first bytes, by one request and its redirects.
 
         Args:
@@ -131,20 +131,44 @@ class HttpReader:
         Raises:
             SafetensorError: they cannot be read, or are of another version.
         """
-        resolved, whole = self.resolved, self._whole
-        if offset < 0 or nbytes < 0 or offset + nbytes > resolved.version.size:
-            raise errors.failed(self.name, f"has no {nbytes} bytes at {offset}")
+        whole = self._whole
+        self._check_range(offset, nbytes)
         if whole is not None:
             return memoryview(whole)[offset : offset + nbytes]
         if nbytes == 0:
             return bytearray()
-        if self._in_order is not None:
-            with self._in_order.turn(offset, nbytes, self._cancelled):
-                return self._read(offset, nbytes)
-        return self._read(offset, nbytes)
+        transfer = Transfer(offset, nbytes)
+        self._receive(transfer)
+        return transfer.data
 
-    def _read(self, offset: int, nbytes: int) -> bytearray:
-        resolved, transfer, cancelled = self.resolved, Transfer(offset, nbytes), self._cancelled
+    def _safetensors_fill(self, offset: int, view: memoryview) -> bool:
+        """Reads into a view; see _range_reader.
+
+        Raises:
+            SafetensorError: they cannot be read, or are of another version.
+        """
+        whole, nbytes = self._whole, len(view)
+        self._check_range(offset, nbytes)
+        if whole is not None:
+            view[:] = whole[offset : offset + nbytes]
+        elif nbytes != 0:
+            self._receive(Transfer(offset, nbytes, into=view))
+        return True
+
+    def _check_range(self, offset: int, nbytes: int) -> None:
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.resolved.version.size:
+            raise errors.failed(self.name, f"has no {nbytes} bytes at {offset}")
+
+    def _receive(self, transfer: Transfer) -> None:
+        """Fills the transfer, when it is its turn."""
+        if self._in_order is None:
+            self._receive_now(transfer)
+            return
+        with self._in_order.turn(transfer.begin, transfer.nbytes, self._cancelled):
+            self._receive_now(transfer)
+
+    def _receive_now(self, transfer: Transfer) -> None:
+        resolved, cancelled = self.resolved, self._cancelled
         try:
             self._run(transfer, resolved, cancelled)
         except PermissionError:
@@ -152,7 +176,6 @@ class HttpReader:
             if resolved.url == self._start.url:
                 raise
             self._run(transfer, self.renew(resolved, cancelled), cancelled)
-        return transfer.data
 
     def renew(self, expired: Resolved, cancelled: threading.Event | None = None) -> Resolved:
         """Returns where the object is by now. Follows the redirects again, once for all threads.
@@ -287,9 +310,8 @@ class HttpReader:
         if transfer.is_unsized:
             self._fill_unsized(exchange, transfer)
         while transfer.got < len(transfer.data):
-            transfer.got += self._some(
-                exchange, transfer, memoryview(transfer.data)[transfer.got :]
-            )
+            with transfer.missing() as missing:
+                transfer.got += self._some(exchange, transfer, missing)
         if not transfer.is_followed and not exchange.end():
             raise errors.failed(self.name, "the server sent more than it was asked for")
 
@@ -303,8 +325,7 @@ class HttpReader:
     def _fill_unsized(self, exchange: Exchange, transfer: Transfer) -> None:
         piece = memoryview(bytearray(_PIECE))
         while done := exchange.read_into(piece):
-            transfer.data += piece[:done]
-            transfer.got = len(transfer.data)
+            transfer.append(piece[:done])
             if transfer.got > transfer.most:
                 text = (
                     f"the server does not say how long it is, and sends more than {transfer.most} "

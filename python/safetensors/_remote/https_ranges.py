@@ -53,7 +53,7 @@ class HttpsReader(HttpReader):
     def read(self, offset: int, nbytes: int) -> Any:
         """Returns exactly these bytes; see HttpReader."""
         resolved = self.resolved
-        if nbytes >= _FEWEST_BYTES and self._is_fit(resolved):
+        if self._is_fit(resolved, nbytes):
             try:
                 data = self._calls.run(self._by_store(resolved, offset, nbytes))
             except concurrent.futures.CancelledError:
@@ -66,15 +66,22 @@ class HttpsReader(HttpReader):
             self._failures += 1
         return super().read(offset, nbytes)
 
+    def _safetensors_fill(self, offset: int, view: memoryview) -> bool:
+        """Reads into a view, but for what obstore reads, into memory of its own."""
+        if self._is_fit(self.resolved, len(view)):
+            return False
+        return super()._safetensors_fill(offset, view)
+
     def cancel(self) -> None:
         """Ends all reads that are under way with an error. Later ones work."""
         super().cancel()
         self._calls.cancel()
 
-    def _is_fit(self, resolved: Resolved) -> bool:
+    def _is_fit(self, resolved: Resolved, nbytes: int) -> bool:
         settings = self._settings
         return (
-            resolved.url.scheme == "https"
+            nbytes >= _FEWEST_BYTES
+            and resolved.url.scheme == "https"
             and resolved.version.etag is not None
             and self._in_order is None
             and settings.verify

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from .._range_reader import fill
 from .._reading import LENGTH_NBYTES
 from . import errors
 
@@ -50,6 +51,9 @@ class Leader:
             self._first += data
         return data
 
+    def _safetensors_fill(self, offset: int, view: memoryview) -> bool:
+        return not self._is_open and fill(self._reader, offset, view)
+
     def start(self) -> Start:
         """Returns what the other processes need. Called when the header was read."""
         self._is_open = False
@@ -86,3 +90,7 @@ class Follower:
         if offset + nbytes <= len(first):
             return memoryview(first)[offset : offset + nbytes]
         return self._reader.read(offset, nbytes)
+
+    def _safetensors_fill(self, offset: int, view: memoryview) -> bool:
+        is_known = offset + len(view) <= len(self._start.first)
+        return not is_known and fill(self._reader, offset, view)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from . import errors
 from .in_order import no_ranges
@@ -11,20 +13,23 @@ from .in_order import no_ranges
 class Transfer:
     """The bytes of one read: which are wanted, and those that have come."""
 
-    def __init__(self, begin: int, nbytes: int, most: int = 0) -> None:
+    def __init__(
+        self, begin: int, nbytes: int, most: int = 0, into: memoryview | None = None
+    ) -> None:
         """Takes which bytes are wanted.
 
         Args:
             begin: the first one.
             nbytes: how many; 0: all.
             most: how many are taken if the server does not say how many there are.
+            into: where they go, `nbytes` long; new memory if None.
         """
         self.begin = begin
         self.nbytes = nbytes
         self.most = most
         self.wants_all = nbytes == 0
         self.got = 0
-        self.data = bytearray()
+        self.data: bytearray | memoryview = bytearray() if into is None else into
         self.skip = 0
         """How many bytes of the body come before those that are missing."""
         self.size = 0
@@ -42,11 +47,23 @@ class Transfer:
         end = self.begin + len(self.data)
         return self.got == len(self.data) > 0 and end < self.size
 
+    @contextmanager
+    def missing(self) -> Iterator[memoryview]:
+        """Gives the memory of the bytes that have not come, until the block ends."""
+        with memoryview(self.data) as all_bytes, all_bytes[self.got :] as missing:
+            yield missing
+
     def expect(self, nbytes: int) -> None:
         """Makes room: the object may be shorter than the range."""
         if not self.data:
             self.nbytes = nbytes
             self.data = bytearray(nbytes)
+
+    def append(self, more: memoryview) -> None:
+        """Adds bytes to those of an object whose size is not known."""
+        assert isinstance(self.data, bytearray)
+        self.data += more
+        self.got = len(self.data)
 
     def start_again(self) -> None:
         """Forgets what a try got that failed."""
