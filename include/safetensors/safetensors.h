@@ -110,7 +110,7 @@ enum {
   SAFETENSORS_DAMAGED = 30,              /* bytes differ from the digest that they should have */
   SAFETENSORS_NO_MODEL = 31,             /* a folder has no model, or none of this name */
   SAFETENSORS_SEVERAL_MODELS = 32,       /* more than one set of files in a folder may be it */
-  SAFETENSORS_INCOMPLETE_MODEL = 33,     /* a file of a numbered set is absent */
+  SAFETENSORS_INCOMPLETE_MODEL = 33,     /* a file of a numbered set, or of an index, is absent */
   SAFETENSORS_INTERNAL = -1,             /* a bug in the library */
   SAFETENSORS_STOPPED = -2               /* a callback ended the call: see `detail` */
 };
@@ -249,9 +249,10 @@ SAFETENSORS_API int32_t safetensors_open(const char* path, size_t path_size,
  * requested; unless SAFETENSORS_OPEN_ALL is set, files of which nothing is requested may be absent.
  * Without an index, all files are opened at once.
  * Safe for untrusted input.
- * Codes: those of safetensors_open; NO_MODEL, SEVERAL_MODELS, INCOMPLETE_MODEL; DUPLICATE_NAME (two
- * files with one tensor and no index); for a file of an index also TENSOR_NOT_FOUND (it lacks a
- * tensor that the index puts into it). */
+ * Codes: those of safetensors_open; NO_MODEL, SEVERAL_MODELS, INCOMPLETE_MODEL (a file is absent of
+ * a numbered set or, with an `os_error` of ENOENT, of an index); DUPLICATE_NAME (two files with one
+ * tensor and no index); for a file of an index also TENSOR_NOT_FOUND (it lacks a tensor that the
+ * index puts into it). */
 SAFETENSORS_API int32_t safetensors_open_model(const char* path, size_t path_size,
                                                const safetensors_options* options,
                                                safetensors_file** model, safetensors_error* error);

@@ -178,7 +178,7 @@ TEST_CASE("C: a file of an index is opened when something of it is requested") {
   test::fs::remove(folder.path(1));
   safetensors_error error{};
   safetensors_file* opened = nullptr;
-  CHECK(named(folder.open(&opened, &error, SAFETENSORS_OPEN_ALL)) == "kIo");
+  CHECK(named(folder.open(&opened, &error, SAFETENSORS_OPEN_ALL)) == "kIncompleteModel");
   CHECK(opened == nullptr);
   REQUIRE(folder.open(&opened) == SAFETENSORS_OK);
   const test::File model(opened);
@@ -194,7 +194,7 @@ TEST_CASE("C: a file of an index is opened when something of it is requested") {
                               : way == 2
                                   ? safetensors_file_at(model.get(), 1, &info, &error)
                                   : safetensors_metadata_at(model.get(), 1, 0, &item, &error);
-    CHECK(named(code) == "kIo");
+    CHECK(named(code) == "kIncompleteModel");
     CHECK(error.os_error == ENOENT);
     CHECK(error.text + error.path == folder.path(1).string());
     CHECK(std::string(error.text).find("index.json puts tensor 'a' into a file that is missing") !=

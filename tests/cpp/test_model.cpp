@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <set>
@@ -214,7 +215,8 @@ TEST_CASE("only files of which something is requested are opened") {
   const Model model = open_model(files.path());
   CHECK(same(model.get_tensor("a"), files.tensors(1)[0]));
   const auto absent = test::error_of([&] { (void)model.at("z"); });
-  CHECK(absent.code() == ErrorCode::kIo);
+  CHECK(absent.code() == ErrorCode::kIncompleteModel);
+  CHECK(absent.os_error() == ENOENT);
   CHECK(absent.path() == files.file(0));
   CHECK(absent.subject() == "c");
   CHECK(has(absent.what(), "puts tensor 'c' into a file that is missing"));

@@ -118,9 +118,8 @@ typedef struct safetensors_weights_options {
  * with safetensors_weights_close.
  * Safe for untrusted input.
  * Codes: 1 to 11, UNSUPPORTED_DTYPE, NOT_REGULAR_FILE, FILE_CHANGED, NO_MODEL, SEVERAL_MODELS,
- * INCOMPLETE_MODEL (numbered safetensors files without an index are absent), IO (also, with an
- * `os_error` of 0 and SAFETENSORS_FAULT_MISSING_SHARD: a file of a split GGUF model or of an index
- * is absent), INVALID_ARGUMENT. */
+ * INCOMPLETE_MODEL (a file of a numbered set, of an index or of a split GGUF model is absent), IO,
+ * INVALID_ARGUMENT. */
 SAFETENSORS_API int32_t safetensors_weights_open(const char* path, size_t path_size,
                                                  const safetensors_weights_options* options,
                                                  safetensors_weights** weights,
