@@ -284,8 +284,12 @@ void refuse_busy(const Folder& folder, std::string_view name) {
 
 std::filesystem::path absolute_path(const std::filesystem::path& typed) {
   io::check_path(typed);
-  const std::filesystem::path path = std::filesystem::absolute(typed).lexically_normal();
-  return path.has_filename() || path == path.root_path() ? path : path.parent_path();
+  const std::filesystem::path path = std::filesystem::absolute(typed);
+  std::filesystem::path result = path.root_path();
+  for (const std::filesystem::path& part : path.relative_path()) {
+    if (!part.empty() && part != ".") result /= part;
+  }
+  return result;
 }
 
 Recovery recover(const std::filesystem::path& path) {

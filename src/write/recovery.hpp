@@ -13,7 +13,8 @@
 
 namespace safetensors {
 
-/// Returns an absolute path without "." and "..", and without a separator at its end.
+/// Returns an absolute path without ".", and without a separator at its end. It leads where `typed`
+/// does: ".." stays, because the folder before it may be a link.
 ///
 /// Throws: Error kInvalidArgument if it contains a NUL.
 [[nodiscard]] std::filesystem::path absolute_path(const std::filesystem::path& typed);
