@@ -87,14 +87,16 @@ enum {
 };
 /* Flags of safetensors_weights_options. */
 enum {
-  SAFETENSORS_LAYOUT_HF = 1,          /* numbers of the Hugging Face checkpoint that a GGUF file was
-                                         made from; fails where that cannot be undone */
-  SAFETENSORS_KEEP_BF16 = 2,          /* safetensors_weights_get returns BF16 as stored, not F16 */
-  SAFETENSORS_KEEP_SCALES = 4,        /* likewise the scales and biases of packs */
-  SAFETENSORS_ALLOW_F16_OVERFLOW = 8, /* values too large for F16 become infinite */
-  SAFETENSORS_NO_MMAP = 16,           /* read on demand, map nothing */
-  SAFETENSORS_LAX_INDEX = 32,         /* tensors that an index lacks only cause a warning */
-  SAFETENSORS_ALLOW_GAPS = 64         /* accept unused bytes between tensors of a GGUF file */
+  SAFETENSORS_WEIGHTS_LAYOUT_HF = 1,          /* numbers of the Hugging Face checkpoint that a GGUF
+                                                 file was made from; fails where that cannot be
+                                                 undone */
+  SAFETENSORS_WEIGHTS_KEEP_BF16 = 2,          /* safetensors_weights_get returns BF16 as stored, not
+                                                 F16 */
+  SAFETENSORS_WEIGHTS_KEEP_SCALES = 4,        /* likewise the scales and biases of packs */
+  SAFETENSORS_WEIGHTS_ALLOW_F16_OVERFLOW = 8, /* values too large for F16 become infinite */
+  SAFETENSORS_WEIGHTS_NO_MMAP = 16,           /* read on demand, map nothing */
+  SAFETENSORS_WEIGHTS_LAX_INDEX = 32,         /* tensors that an index lacks only cause a warning */
+  SAFETENSORS_WEIGHTS_ALLOW_GAPS = 64 /* accept unused bytes between tensors of a GGUF file */
 };
 typedef struct safetensors_weights_options {
   size_t size;
