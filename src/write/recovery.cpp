@@ -276,6 +276,7 @@ void refuse_busy(const Folder& folder, std::string_view name) {
 
 std::filesystem::path absolute_path(const std::filesystem::path& typed) {
   io::check_path(typed);
+  if (typed.empty()) io::fail_os(ENOENT, typed);
   const std::filesystem::path path = std::filesystem::absolute(typed);
   std::filesystem::path result = path.root_path();
   for (const std::filesystem::path& part : path.relative_path()) {

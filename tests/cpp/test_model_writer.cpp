@@ -370,6 +370,8 @@ TEST_CASE("recovery names what is not there or does not open") {
   const test::TempDir folder;
   CHECK(recover(folder.path()) == Recovery::kClean);
   CHECK(test::error_of([&] { (void)recover(folder / "m.safetensors"); }).os_error() == ENOENT);
+  CHECK(test::error_of([&] { (void)recover(""); }).os_error() == ENOENT);
+  CHECK(test::error_of([&] { const ModelWriter model(""); }).os_error() == ENOENT);
   CHECK(test::error_of([&] { (void)recover(folder / "none" / "m"); }).os_error() == ENOENT);
   test::write_text(folder / "m.safetensors", "no");
   const safetensors::Error error = test::error_of([&] { (void)recover(folder / "m.safetensors"); });
