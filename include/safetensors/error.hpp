@@ -48,7 +48,7 @@ enum class ErrorCode : std::uint8_t {
   kDamaged,                ///< bytes differ from the digest that they should have
   kNoModel,                ///< a folder has no model, or none of the name or variant asked for
   kSeveralModels,          ///< more than one set of files in a folder may be the model
-  kIncompleteModel,        ///< a file of a numbered set is absent
+  kIncompleteModel,        ///< a file of a numbered set, or of an index, is absent
 };
 
 inline constexpr std::size_t kErrorCodeCount = 33;

@@ -73,9 +73,9 @@ class SAFETENSORS_API Model {
   /// Returns a file, which has the metadata, and opens it if it is not open.
   ///
   /// Requires: file < file_count(), as in each function that takes the number of a file.
-  /// Throws: what SafeOpen throws. If an index leads to the file, also Error kTensorNotFound if the
-  ///   file lacks a tensor that the index puts into it; and an error for a file that is absent
-  ///   names the index and a tensor, too.
+  /// Throws: what SafeOpen throws. If an index leads to the file, Error kIncompleteModel, which
+  ///   names the index and a tensor, for a file that is absent, and kTensorNotFound if the file
+  ///   lacks a tensor that the index puts into it.
   [[nodiscard]] const SafeOpen& file(std::size_t file) const&;
   const SafeOpen& file(std::size_t file) const&& = delete;
   /// Opens all files, with several threads if there are many. Throws: what file() throws.

@@ -58,8 +58,7 @@ class SAFETENSORS_API ModelWriter {
  public:
   /// Recovers what an interrupted save has left, and reserves the folder for this save.
   ///
-  /// folder: made if it does not exist; its parent must exist. ".." is resolved before symbolic
-  ///   links.
+  /// folder: made if it does not exist; its parent must exist.
   /// Throws: Error kInvalidArgument if the name contains a separator, begins with a dot or is too
   ///   long, a folder that does not exist has the name of a file, or a switch of an earlier save
   ///   cannot be trusted; kIo, also if another process is saving to the folder; kNotRegularFile, or
@@ -151,8 +150,8 @@ enum class Recovery : std::uint8_t {
 /// failure interrupted. The next save of the model, or change of the file, does this first, so a
 /// program needs it only before it loads.
 ///
-/// path: a file of the model, or a folder, all of whose models are recovered; ".." is as for
-///   ModelWriter. What other users have left in a folder, or made under such names, is left alone.
+/// path: a file of the model, or a folder, all of whose models are recovered. What other users have
+///   left in a folder, or made under such names, is left alone.
 /// Throws: Error kIo, also if a process or another user is saving; kInvalidArgument if a process is
 ///   changing a file in place; this, kInvalidPatch or kNotRegularFile if a file that the recovery
 ///   would follow is another user's, is not a regular file, is damaged, or names other files, or if

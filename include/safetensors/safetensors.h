@@ -110,7 +110,7 @@ enum {
   SAFETENSORS_DAMAGED = 30,              /* bytes differ from the digest that they should have */
   SAFETENSORS_NO_MODEL = 31,             /* a folder has no model, or none of this name */
   SAFETENSORS_SEVERAL_MODELS = 32,       /* more than one set of files in a folder may be it */
-  SAFETENSORS_INCOMPLETE_MODEL = 33,     /* a file of a numbered set is absent */
+  SAFETENSORS_INCOMPLETE_MODEL = 33,     /* a file of a numbered set, or of an index, is absent */
   SAFETENSORS_INTERNAL = -1,             /* a bug in the library */
   SAFETENSORS_STOPPED = -2               /* a callback ended the call: see `detail` */
 };
@@ -249,9 +249,10 @@ SAFETENSORS_API int32_t safetensors_open(const char* path, size_t path_size,
  * requested; unless SAFETENSORS_OPEN_ALL is set, files of which nothing is requested may be absent.
  * Without an index, all files are opened at once.
  * Safe for untrusted input.
- * Codes: those of safetensors_open; NO_MODEL, SEVERAL_MODELS, INCOMPLETE_MODEL; DUPLICATE_NAME (two
- * files with one tensor and no index); for a file of an index also TENSOR_NOT_FOUND (it lacks a
- * tensor that the index puts into it). */
+ * Codes: those of safetensors_open; NO_MODEL, SEVERAL_MODELS, INCOMPLETE_MODEL (a file is absent of
+ * a numbered set or, with an `os_error` of ENOENT, of an index); DUPLICATE_NAME (two files with one
+ * tensor and no index); for a file of an index also TENSOR_NOT_FOUND (it lacks a tensor that the
+ * index puts into it). */
 SAFETENSORS_API int32_t safetensors_open_model(const char* path, size_t path_size,
                                                const safetensors_options* options,
                                                safetensors_file** model, safetensors_error* error);
@@ -594,10 +595,11 @@ enum {
                              between files (docs/format.md, "Blocks") */
   SAFETENSORS_SUMS = 4,   /* write the sums of the file as well (docs/verify.md); not writers */
   /* safetensors_update_file only: */
-  SAFETENSORS_ADD = 8,              /* add tensors that the file does not have */
-  SAFETENSORS_REMOVE_METADATA = 16, /* the new file has no metadata */
-  SAFETENSORS_IN_PLACE = 32,        /* write into the file itself, and remove its sums */
-  SAFETENSORS_SHARED = 64 /* in place also if the file is open or mapped: views of it change */
+  SAFETENSORS_UPDATE_ADD = 8,              /* add tensors that the file does not have */
+  SAFETENSORS_UPDATE_REMOVE_METADATA = 16, /* the new file has no metadata */
+  SAFETENSORS_UPDATE_IN_PLACE = 32,        /* write into the file itself, and remove its sums */
+  SAFETENSORS_UPDATE_SHARED = 64           /* in place also if the file is open or mapped: views of
+                                              it change */
 };
 /* Options of functions that write. A flag or watch for another function is INVALID_ARGUMENT. */
 typedef struct safetensors_save_options {
@@ -645,15 +647,16 @@ typedef struct safetensors_update_options {
 } safetensors_update_options;
 /* Gives tensors of a file new values, of the dtypes and shapes that it has. Writes a new file,
  * which replaces the old one when it is complete; file systems such as btrfs and XFS share the
- * unchanged tensors between them. After an error, `path` is as it was. With SAFETENSORS_IN_PLACE,
- * only values can change. The change is flushed to a journal beside the file first; after a kill or
- * a power failure, no reader takes the file for a valid one until safetensors_recover, or the next
- * change of it, has completed the change (docs/format.md, "Changes in place"). Not on Windows;
- * without SAFETENSORS_SHARED only on Linux, and not on overlayfs. Codes: those of safetensors_open
- * and safetensors_save; TENSOR_NOT_FOUND, FILE_CHANGED (another program changed the file
- * meanwhile), INVALID_ARGUMENT (another dtype or shape, options that do not suit each other; in
- * place a file that is in use, that has several names, or that another process changes),
- * NOT_REGULAR_FILE (in place a symbolic link), INVALID_PATCH (a damaged journal). */
+ * unchanged tensors between them. After an error, `path` is as it was. With
+ * SAFETENSORS_UPDATE_IN_PLACE, only values can change. The change is flushed to a journal beside
+ * the file first; after a kill or a power failure, no reader takes the file for a valid one until
+ * safetensors_recover, or the next change of it, has completed the change (docs/format.md, "Changes
+ * in place"). Not on Windows; without SAFETENSORS_UPDATE_SHARED only on Linux, and not on
+ * overlayfs. Codes: those of safetensors_open and safetensors_save; TENSOR_NOT_FOUND, FILE_CHANGED
+ * (another program changed the file meanwhile), INVALID_ARGUMENT (another dtype or shape, options
+ * that do not suit each other; in place a file that is in use, that has several names, or that
+ * another process changes), NOT_REGULAR_FILE (in place a symbolic link), INVALID_PATCH (a damaged
+ * journal). */
 SAFETENSORS_API int32_t safetensors_update_file(const char* path, size_t path_size,
                                                 const safetensors_tensor* tensors, size_t count,
                                                 const safetensors_update_options* options,
@@ -661,9 +664,9 @@ SAFETENSORS_API int32_t safetensors_update_file(const char* path, size_t path_si
 
 /* What safetensors_recover did. */
 enum {
-  SAFETENSORS_CLEAN = 0,         /* there was nothing to do */
-  SAFETENSORS_ROLLED_BACK = 1,   /* temporary files were removed */
-  SAFETENSORS_ROLLED_FORWARD = 2 /* a new model has taken its place, or a change is complete */
+  SAFETENSORS_RECOVERY_CLEAN = 0,         /* there was nothing to do */
+  SAFETENSORS_RECOVERY_ROLLED_BACK = 1,   /* temporary files were removed */
+  SAFETENSORS_RECOVERY_ROLLED_FORWARD = 2 /* a save or a change is complete now */
 };
 /* Completes or undoes saves of files and models, and changes in place, that a kill or a power
  * failure interrupted. `path` is a file of the model, or a folder, all of whose models are

@@ -7,9 +7,10 @@ from typing import Any
 
 from ._core import SafetensorError
 from ._core import _is_url as is_url
-from ._errors import failure
+from ._errors import Path, failure
 
 __all__ = [
+    "absolute",
     "is_folder_target",
     "is_model",
     "is_url",
@@ -24,6 +25,19 @@ _OTHER_FORMATS = (
     *(".onnx", ".pb", ".pdparams", ".pickle", ".pkl", ".pt", ".pth", ".pt2", ".tar", ".tflite"),
     *(".torchscript", ".zip"),
 )
+
+
+def absolute(path: Path) -> str:
+    """Returns an absolute path without ".", and without a separator at its end.
+
+    It leads where `path` does. `os.path.abspath` removes ".." with the name before it, which may be
+    a link.
+    """
+    typed = os.fsdecode(path)
+    if os.name == "nt":
+        return os.path.abspath(typed)  # as the system itself does
+    parts = os.path.join(os.getcwd(), typed).split("/")
+    return "/" + "/".join(part for part in parts if part not in ("", "."))
 
 
 def refuse_url(filename: object) -> None:

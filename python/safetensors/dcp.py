@@ -33,7 +33,7 @@ from ._dcp.ranges import write_part
 from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
 from ._errors import failure
-from ._paths import refuse_url
+from ._paths import absolute, refuse_url
 from ._regions import byte_shape
 from ._saving.folder import Folder
 from ._saving.model_files import ModelFiles
@@ -113,7 +113,7 @@ class StorageWriter(_Base):
         check_name(name, rank_files.MAX_NAME_NBYTES)
         parse_size(max_shard_size)
         refuse_url(path)
-        self._folder = os.path.abspath(os.fsdecode(path))
+        self._folder = absolute(path)
         self._options = Options(max_shard_size, name, fsync, fqn_to_index_mapping)
         self._model: FullSizeModel | None = None
         self._expected: dict[str, int] | None = None
@@ -125,7 +125,7 @@ class StorageWriter(_Base):
         self._abort()
         if checkpoint_id:
             refuse_url(checkpoint_id)
-            self._folder = os.path.abspath(os.fsdecode(checkpoint_id))
+            self._folder = absolute(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Refuses to save without a coordinator."""
@@ -221,7 +221,7 @@ class StorageWriter(_Base):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Returns whether it is a path, whose parent is a folder."""
         path = os.fsdecode(checkpoint_id)
-        return "://" not in path and os.path.isdir(os.path.dirname(os.path.abspath(path)))
+        return "://" not in path and os.path.isdir(os.path.dirname(absolute(path)))
 
     def _write_shared_files(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         target: _SharedFiles = plan.storage_data

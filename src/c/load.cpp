@@ -147,7 +147,7 @@ std::int32_t safetensors_load_start(const safetensors_file* file,
     for (std::size_t i = 0; i < count; ++i) {
       const Selected& each = all[i];
       const auto to = reinterpret_cast<std::uintptr_t>(place_of(requests[i], i, each, given));
-      list.add(*each.from, each.file, each.info, each.runs, each.nbytes(), to);
+      list.add(*each.from, each.file, each.info, each.runs.all(), each.nbytes(), to);
     }
     *load = new safetensors_load(device, list, given);
   });

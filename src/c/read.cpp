@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
+#include "c/one_or_many.hpp"
 #include "c/options.hpp"
 #include "c/request.hpp"
 #include "safetensors/cast.hpp"
@@ -31,6 +32,7 @@ using safetensors::TensorInfo;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
 using safetensors::c::LoadList;
+using safetensors::c::OneOrMany;
 using safetensors::c::Selected;
 using safetensors::c::Watch;
 
@@ -160,7 +162,7 @@ class Reads {
     if (watch.has_progress() || is_request_) {
       load(watch, interrupt);
     } else if (!reads_.empty()) {
-      file_.read(reads_, interrupt);
+      file_.read(reads_.all(), interrupt);
     }
     if (!pieces_.empty()) convert(watch, interrupt);
     watch.show(total(), total());
@@ -170,11 +172,10 @@ class Reads {
   [[nodiscard]] std::uint64_t total() const noexcept { return stored_nbytes_ + piece_nbytes_; }
 
   void add(const safetensors_request& request) {
-    const Selected& selected =
-        selected_.emplace_back(safetensors::c::selected_by(file_, request, is_bulk_));
+    const Selected& selected = selected_.add(safetensors::c::selected_by(file_, request, is_bulk_));
     const SafeOpen& from = *selected.from;
     const TensorInfo& info = selected.info;
-    const std::span<const ByteRuns> runs = selected.runs;
+    const std::span<const ByteRuns> runs = selected.runs.all();
     const std::uint64_t nbytes = selected.nbytes();
     const Dtype dtype = request.dtype == SAFETENSORS_AS_STORED
                             ? info.dtype
@@ -187,8 +188,7 @@ class Reads {
     auto* const to = static_cast<std::byte*>(request.to);
     if (nbytes == 0) return;
     if (!is_converted) {
-      reads_.push_back(
-          {{&info, selected.file}, {to, safetensors::memory_size(request.room)}, runs});
+      reads_.add({{&info, selected.file}, {to, safetensors::memory_size(request.room)}, runs});
       stored_nbytes_ += nbytes;
       is_request_ = is_request_ || (from.backend() == safetensors::Backend::kSource &&
                                     from.source()->cost().is_request);
@@ -205,7 +205,7 @@ class Reads {
   /// Reads what is not converted, with progress.
   void load(const Watch& watch, const Interrupt& interrupt) {
     LoadList list;
-    for (const ModelRead& each : reads_) {
+    for (const ModelRead& each : reads_.all()) {
       const auto number = static_cast<std::uint32_t>(each.tensor.file);
       list.add(file_.file(number), number, *each.tensor.info, each.runs, each.to.size(),
                reinterpret_cast<std::uintptr_t>(each.to.data()));
@@ -239,9 +239,9 @@ class Reads {
 
   const safetensors_file& file_;
   bool is_bulk_;  // a bulk read asks how many threads are best, which takes longer than a row
-  std::vector<Selected> selected_;  // by all requests; their addresses stay
-  std::vector<ModelRead> reads_;    // what is not converted
-  std::vector<Piece> pieces_;       // what is
+  OneOrMany<Selected> selected_;  // by all requests; their addresses stay
+  OneOrMany<ModelRead> reads_;    // what is not converted
+  std::vector<Piece> pieces_;     // what is
   std::uint64_t stored_nbytes_ = 0;
   std::uint64_t piece_nbytes_ = 0;
   bool is_request_ = false;

@@ -21,8 +21,9 @@ Selected selected_by(const safetensors_file& file, const safetensors_request& re
     Taken taken =
         take(file, request.tensor->file, selected.info, request.indices, request.index_count);
     if (is_bulk && taken.is_contiguous()) {
-      selected.info.begin += taken.runs.front().first;
-      selected.info.end = selected.info.begin + taken.runs.front().run_nbytes;
+      const ByteRuns& only = taken.runs.all().front();
+      selected.info.begin += only.first;
+      selected.info.end = selected.info.begin + only.run_nbytes;
     } else {
       selected.runs = std::move(taken.runs);
     }

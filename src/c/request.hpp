@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "c/one_or_many.hpp"
 #include "safetensors/byte_source.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/safe_open.hpp"
@@ -21,12 +22,12 @@ namespace safetensors::c {
 /// Lifetime: valid while the open file lives.
 struct Selected {
   const SafeOpen* from = nullptr;
-  std::uint32_t file = 0;        ///< the number of `from`
-  TensorInfo info{};             ///< a tensor, or a part of one that is contiguous
-  std::vector<ByteRuns> runs{};  ///< what is selected of `info`; empty: all of it
+  std::uint32_t file = 0;      ///< the number of `from`
+  TensorInfo info{};           ///< a tensor, or a part of one that is contiguous
+  OneOrMany<ByteRuns> runs{};  ///< what is selected of `info`; empty: all of it
 
   [[nodiscard]] std::uint64_t nbytes() const noexcept {
-    return runs.empty() ? info.nbytes() : nbytes_of(runs);
+    return runs.empty() ? info.nbytes() : nbytes_of(runs.all());
   }
 };
 

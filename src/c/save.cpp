@@ -80,7 +80,7 @@ std::int32_t safetensors_serialize(const safetensors_tensor* tensors, std::size_
                                             safetensors::counted(plan.total_nbytes, "byte") +
                                             ", the destination has " + safetensors::grouped(room));
     }
-    const auto size = static_cast<std::size_t>(plan.total_nbytes);
+    const auto size = safetensors::memory_size(plan.total_nbytes);
     safetensors::serialize_to(plan, content.tensors(), {static_cast<std::byte*>(to), size});
   });
 }

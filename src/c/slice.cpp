@@ -23,6 +23,7 @@ using safetensors::RegionPart;
 using safetensors::TensorInfo;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
+using safetensors::c::OneOrMany;
 using safetensors::c::Taken;
 
 namespace {
@@ -87,7 +88,7 @@ Taken safetensors::c::take(const safetensors_file& file, std::uint32_t number,
   try {
     if (has_lists) {
       RegionPart part = safetensors::select_part(info, entries_of(all));
-      return {std::move(part.region.shape), std::move(part.runs)};
+      return {std::move(part.region.shape), OneOrMany(std::move(part.runs))};
     }
     std::array<Index, 4> few{};  // most expressions need no memory of the heap
     Part part;
@@ -97,9 +98,7 @@ Taken safetensors::c::take(const safetensors_file& file, std::uint32_t number,
     } else {
       part = safetensors::select_part(info, expression_of(all));
     }
-    Taken taken{std::move(part.selection.shape), {}};
-    taken.runs.push_back(std::move(part.runs));  // a list in braces would copy
-    return taken;
+    return {std::move(part.selection.shape), OneOrMany(std::move(part.runs))};
   } catch (const Error& error) {
     const std::string* const path = file.path(number);
     if (path == nullptr) throw;
@@ -118,14 +117,14 @@ std::int32_t safetensors_slice(const safetensors_file* file, const safetensors_t
     const Taken taken = safetensors::c::take(*file, tensor->file, info, indices, index_count);
     check_pointer(shape, taken.shape.size(), "shape");
     const std::span<const std::byte> whole = file->in_memory(tensor->file, info.begin, info.end);
-    const std::uint64_t first = taken.runs.front().first;
+    const std::uint64_t first = taken.runs.all().front().first;
     const bool together = taken.is_contiguous();
     safetensors_tensor result = *tensor;
     result.name = info.name.data();
     result.name_size = info.name.size();
     result.shape = shape;
     result.rank = taken.shape.size();
-    result.nbytes = safetensors::nbytes_of(taken.runs);
+    result.nbytes = safetensors::nbytes_of(taken.runs.all());
     result.data = together && whole.data() != nullptr ? whole.data() + first : nullptr;
     // kScattered makes safetensors_read refuse a part whose bytes are not contiguous.
     result.begin = together ? info.begin + first : safetensors::c::kScattered;

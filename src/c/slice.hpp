@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "c/one_or_many.hpp"
 #include "safetensors/safe_open.hpp"
 #include "safetensors/safetensors.h"
 
@@ -15,10 +17,11 @@ namespace safetensors::c {
 /// The part of a tensor that an index expression selects.
 struct Taken {
   std::vector<std::uint64_t> shape;
-  std::vector<ByteRuns> runs;  ///< at least one
+  OneOrMany<ByteRuns> runs;  ///< at least one
 
   [[nodiscard]] bool is_contiguous() const noexcept {
-    return runs.size() == 1 && runs.front().loops.empty();
+    const std::span<const ByteRuns> all = runs.all();
+    return all.size() == 1 && all.front().loops.empty();
   }
 };
 

@@ -18,14 +18,15 @@ using safetensors::c::guarded;
 
 namespace {
 
-constexpr std::uint32_t kUpdateFlags = SAFETENSORS_FSYNC | SAFETENSORS_SUMS | SAFETENSORS_ADD |
-                                       SAFETENSORS_REMOVE_METADATA | SAFETENSORS_IN_PLACE |
-                                       SAFETENSORS_SHARED;
+constexpr std::uint32_t kUpdateFlags = SAFETENSORS_FSYNC | SAFETENSORS_SUMS |
+                                       SAFETENSORS_UPDATE_ADD | SAFETENSORS_UPDATE_REMOVE_METADATA |
+                                       SAFETENSORS_UPDATE_IN_PLACE | SAFETENSORS_UPDATE_SHARED;
 
 #if !defined(_WIN32)
-static_assert(SAFETENSORS_CLEAN == static_cast<int>(safetensors::Recovery::kClean));
-static_assert(SAFETENSORS_ROLLED_BACK == static_cast<int>(safetensors::Recovery::kRolledBack));
-static_assert(SAFETENSORS_ROLLED_FORWARD ==
+static_assert(SAFETENSORS_RECOVERY_CLEAN == static_cast<int>(safetensors::Recovery::kClean));
+static_assert(SAFETENSORS_RECOVERY_ROLLED_BACK ==
+              static_cast<int>(safetensors::Recovery::kRolledBack));
+static_assert(SAFETENSORS_RECOVERY_ROLLED_FORWARD ==
               static_cast<int>(safetensors::Recovery::kRolledForward));
 #endif
 
@@ -52,12 +53,12 @@ std::int32_t safetensors_update_file(const char* path, std::size_t path_size,
     const auto has = [&](std::uint32_t flag) { return (given.flags & flag) != 0; };
     safetensors::update_file(safetensors::c::path_of(path, path_size),
                              safetensors::c::tensors_of(tensors, count),
-                             {.in_place = has(SAFETENSORS_IN_PLACE),
-                              .shared = has(SAFETENSORS_SHARED),
-                              .add = has(SAFETENSORS_ADD),
+                             {.in_place = has(SAFETENSORS_UPDATE_IN_PLACE),
+                              .shared = has(SAFETENSORS_UPDATE_SHARED),
+                              .add = has(SAFETENSORS_UPDATE_ADD),
                               .remove = removed,
                               .metadata = metadata ? &*metadata : nullptr,
-                              .remove_metadata = has(SAFETENSORS_REMOVE_METADATA),
+                              .remove_metadata = has(SAFETENSORS_UPDATE_REMOVE_METADATA),
                               .fsync = has(SAFETENSORS_FSYNC),
                               .sums = has(SAFETENSORS_SUMS),
                               .interrupt = watch.interrupt(),

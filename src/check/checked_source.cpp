@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "io/chunk_reader.hpp"
 
 namespace safetensors {
@@ -272,7 +273,7 @@ std::vector<Damage> FileChecks::damage(const CheckedTensor& tensor,
                                        const ByteSource& source) const {
   const auto& [wanted, blocks] = tensor.wanted;
   if (blocks.empty()) {
-    const Buffer bytes(static_cast<std::size_t>(nbytes_of(tensor)));
+    const Buffer bytes(memory_size(nbytes_of(tensor)));
     const ReadPiece piece{tensor.begin, bytes.bytes()};
     read_all(source, {&piece, 1});
     const Digest& expected = whole_digest_of(tensor);
@@ -333,7 +334,7 @@ void CheckedSource::read_parts(std::uint64_t offset, std::uint64_t nbytes,
   if (!inner_->cost().is_request) return ByteSource::read_parts(offset, nbytes, parts);
   const bool is_one = parts.size() == 1 && parts[0].to.size() == nbytes;
   if (is_one) return read_at(offset, parts[0].to);
-  const Buffer answer(static_cast<std::size_t>(nbytes));
+  const Buffer answer(memory_size(nbytes));
   Pass(*checks_, *inner_, offset, answer.bytes()).run(parts);
   io::copy_parts(offset, answer.bytes(), parts);
 }

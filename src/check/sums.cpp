@@ -13,7 +13,6 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
-#include "check/remove_sums.hpp"
 #include "io/file_sink.hpp"
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
@@ -47,6 +46,8 @@ bool is_numbered(ModelFileName::Kind kind) {
          kind == ModelFileName::Kind::kPart;
 }
 
+/// Removes a file in the folder of a file that has sums, by any path that ends with its name.
+/// Returns 0, or the errno.
 using Remove = std::function<int(const fs::path&)>;
 
 void remove_file_of_sums(const fs::path& path, const Remove& remove) {
@@ -150,26 +151,47 @@ fs::path find_sums(const fs::path& path) {
   return fs::exists(own, error) || !fs::exists(of_folder, error) ? own : of_folder;
 }
 
-void io::remove_late_sums(const fs::path& file) noexcept {
-  try {
-    remove_sums(file);
-  } catch (const std::exception&) {
-    return;  // the file is complete, and must not fail any more
-  }
-}
+namespace {
 
-void remove_sums(const fs::path& file) {
-  remove_sums(file, [](const fs::path& path) { return io::remove_file(path); });
-}
-
-void remove_sums(const fs::path& file, const Remove& remove) {
+void remove_sums_by(const Remove& remove, const fs::path& file) {
   if (without_suffix(file, detail::kModelFileSuffix).empty()) return;
   const std::vector<fs::path> paths = sums_of(file);
   for (const fs::path& path : paths) remove_file_of_sums(path, remove);
   // A folder without an index has sums of all its files, under a name that a model may have, too.
+  // They are read by their path, so that a link is followed, and removed by `remove`.
   const fs::path of_folder = file.parent_path() / kFolderSums;
   if (std::ranges::find(paths, of_folder) == paths.end() && is_about(of_folder, file)) {
     remove_file_of_sums(of_folder, remove);
+  }
+}
+
+}  // namespace
+
+void remove_sums(const fs::path& file) {
+  remove_sums_by([](const fs::path& path) { return io::remove_file(path); }, file);
+}
+
+void io::remove_sums(const FileWithSums& file) {
+#if defined(_WIN32)
+  safetensors::remove_sums(file);
+#else
+  const auto remove = [&](const fs::path& path) {
+    try {
+      (void)file.folder.remove(detail::OwnName(path.filename().native()));
+      return 0;
+    } catch (const Error& error) {
+      return error.os_error();
+    }
+  };
+  remove_sums_by(remove, file.folder.path() / file.name.text());
+#endif
+}
+
+void io::remove_late_sums(const FileWithSums& file) noexcept {
+  try {
+    io::remove_sums(file);
+  } catch (const std::exception&) {
+    return;  // the file is complete, and must not fail any more
   }
 }
 

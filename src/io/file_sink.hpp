@@ -6,6 +6,7 @@
 
 #include "safetensors/buffer.hpp"
 #include "safetensors/byte_sink.hpp"
+#include "safetensors/detail/folder.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors::io {
@@ -17,12 +18,23 @@ class CannotReplace final : public Error {
   explicit CannotReplace(const Error& error) : Error(error) {}
 };
 
+#if defined(_WIN32)
+/// A file that has sums. Nobody could rename its folder while that is held open.
+using FileWithSums = std::filesystem::path;
+#else
+/// A file that has sums, in a folder that is held open and may have another path by now.
+using FileWithSums = detail::OwnPlace;
+#endif
+
 /// Removes a file. Returns 0, or the errno.
 [[nodiscard]] int remove_file(const std::filesystem::path& path) noexcept;
 
+/// Removes the sums of a file as the public remove_sums().
+void remove_sums(const FileWithSums& file);
+
 /// Removes sums that were put beside a file between the removal of its old sums and its renaming,
 /// by somebody who saved the file at the same time. Leaves what cannot be removed.
-void remove_late_sums(const std::filesystem::path& file) noexcept;
+void remove_late_sums(const FileWithSums& file) noexcept;
 
 /// Returns whether the path names a descriptor, such as /proc/self/fd/3 or /dev/stdout, that has a
 /// regular file open. Who names a descriptor wants that file, and not another of its name.

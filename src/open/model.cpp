@@ -131,7 +131,7 @@ class Model::State {
     } catch (const Error& error) {
       if (!found_.content || error.os_error() != ENOENT) throw;
       const std::string name(this->name(tensors_of(number).front()));
-      fail(ErrorCode::kIo,
+      fail(ErrorCode::kIncompleteModel,
            "The index " + display_path(index_path_) + " puts tensor '" + clipped(name) +
                "' into a file that is missing",
            {.path = path,

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "io/file_source.hpp"
 #include "io/io_policy.hpp"
@@ -240,7 +241,7 @@ TensorView SafeOpen::get_tensor(const TensorInfo& info, const Interrupt& interru
     return view;
   }
   (void)file_->position(info);  // throws for another file's entry, before memory is allocated
-  auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
+  auto buffer = std::make_shared<const Buffer>(memory_size(info.nbytes()));
   read(info, buffer->bytes(), interrupt);
   const std::span<std::byte> bytes = buffer->bytes();
   TensorView view(info.name, info.dtype, info.shape, bytes, file_, std::move(buffer));
@@ -259,7 +260,7 @@ std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const 
   std::vector<ReadPiece> pieces;
   pieces.reserve(header().size());
   for (const TensorInfo& info : header().tensors()) {
-    auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
+    auto buffer = std::make_shared<const Buffer>(memory_size(info.nbytes()));
     const std::span<std::byte> bytes = buffer->bytes();
     pieces.push_back({file_->position(info), bytes});
     views.emplace_back(info.name, info.dtype, info.shape, bytes, file_, std::move(buffer));
@@ -300,8 +301,8 @@ TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
     view.is_writable_ = file_->mapping() != nullptr;
     return view;
   }
-  const auto kept = std::make_shared<const Kept>(Kept{
-      file_, std::move(part.selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
+  const auto kept = std::make_shared<const Kept>(
+      Kept{file_, std::move(part.selection.shape), Buffer(memory_size(runs.nbytes()))});
   read(info, {&runs, 1}, kept->bytes.bytes(), interrupt);
   TensorView view(info.name, info.dtype, kept->shape, kept->bytes.bytes(), kept, kept);
   view.file_ = &path();

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/display_path.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/held_file.hpp"
@@ -94,7 +95,7 @@ void InPlaceFile::set_mark(bool is_marked) const {
 }
 
 Buffer InPlaceFile::read(const TensorInfo& tensor) const {
-  Buffer bytes(static_cast<std::size_t>(tensor.nbytes()));
+  Buffer bytes(memory_size(tensor.nbytes()));
   tensors_.read(tensor, bytes.bytes());
   return bytes;
 }

@@ -7,6 +7,7 @@
 #include "base/ascii_text.hpp"
 #include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "io/file_sink.hpp"
 #include "io/posix/held_file.hpp"
 #include "safetensors/digest.hpp"
 #include "safetensors/error.hpp"
@@ -148,7 +149,7 @@ void Journal::finish(std::span<const InPlaceFile* const> files) const {
 
 /// Removes the sums of the files, and of the index that the journal is named after.
 void Journal::remove_sums_of(std::span<const InPlaceFile* const> files) const {
-  for (const InPlaceFile* const file : files) remove_sums(file->path());
+  for (const InPlaceFile* const file : files) io::remove_sums({folder_, OwnName(file->name())});
   (void)folder_.remove(OwnName(sums_path(name_).native()));
 }
 

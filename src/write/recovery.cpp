@@ -13,8 +13,8 @@
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
-#include "check/remove_sums.hpp"
 #include "format/model_names.hpp"
+#include "io/file_sink.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/held_file.hpp"
 #include "io/posix/rights.hpp"
@@ -265,15 +265,7 @@ void roll_back(const Folder& folder, const OwnPlace& save) {
 }
 
 void remove_sums_of(const Folder& folder, std::string_view name) {
-  // In the folder that is held, which may have another path by now.
-  remove_sums(folder.path() / shard_file_name(name, 1, 1), [&](const std::filesystem::path& path) {
-    try {
-      (void)folder.remove(OwnName(path.filename().native()));
-      return 0;
-    } catch (const Error& error) {
-      return error.os_error();
-    }
-  });
+  io::remove_sums({folder, OwnName(shard_file_name(name, 1, 1))});
 }
 
 void refuse_busy(const Folder& folder, std::string_view name) {
@@ -284,8 +276,13 @@ void refuse_busy(const Folder& folder, std::string_view name) {
 
 std::filesystem::path absolute_path(const std::filesystem::path& typed) {
   io::check_path(typed);
-  const std::filesystem::path path = std::filesystem::absolute(typed).lexically_normal();
-  return path.has_filename() || path == path.root_path() ? path : path.parent_path();
+  if (typed.empty()) io::fail_os(ENOENT, typed);
+  const std::filesystem::path path = std::filesystem::absolute(typed);
+  std::filesystem::path result = path.root_path();
+  for (const std::filesystem::path& part : path.relative_path()) {
+    if (!part.empty() && part != ".") result /= part;
+  }
+  return result;
 }
 
 Recovery recover(const std::filesystem::path& path) {

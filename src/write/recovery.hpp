@@ -13,9 +13,10 @@
 
 namespace safetensors {
 
-/// Returns an absolute path without "." and "..", and without a separator at its end.
+/// Returns an absolute path without ".", and without a separator at its end. It leads where `typed`
+/// does: ".." stays, because the folder before it may be a link.
 ///
-/// Throws: Error kInvalidArgument if it contains a NUL.
+/// Throws: Error kInvalidArgument if it contains a NUL; kIo with ENOENT if it is empty.
 [[nodiscard]] std::filesystem::path absolute_path(const std::filesystem::path& typed);
 
 /// The kind of the private folder of a save.

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "io/run_cursor.hpp"
 #include "io/sink_writer.hpp"
@@ -336,7 +337,7 @@ class FileWriter::State {
       ledger_.mark(each.tensor, place.nbytes);
       guarded([&] {
         if (!is_next) {
-          Buffer bytes(static_cast<std::size_t>(place.nbytes));
+          Buffer bytes(memory_size(place.nbytes));
           source.read_at(each.begin, bytes.bytes());
           hold_back(place.begin, std::move(bytes));
           return;

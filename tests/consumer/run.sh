@@ -139,6 +139,13 @@ rust() {
   cat "$work/log"
 }
 
+# newest_clang: prints the newest clang++ that is installed and builds the library: from 16 on.
+newest_clang() {
+  { command -v clang++ || :; find /usr/bin -name 'clang++-[0-9]*'; } | while read -r each; do
+    echo "$("$each" -dumpversion | cut -d. -f1) $each"
+  done | sort -n | awk '$1 >= 16 {found = $2} END {print found}'
+}
+
 # own_rapidjson: a program that configures RapidJSON for itself, with static libraries that are
 # optimised and not. Which functions the linker could mix up depends on what a compiler inlines.
 own_rapidjson() {
@@ -204,11 +211,11 @@ howto
 by_pkg_config static
 
 own_rapidjson "${CXX:-c++}"
-clang=$(command -v clang++ || find /usr/bin -name 'clang++-[0-9]*' | sort -V | tail -n 1)
+clang=$(newest_clang)
 if [ -n "$clang" ]; then
   own_rapidjson "$clang"
 else
-  echo "consumer: skipped: a program with RapidJSON of its own, by clang++ (there is none)"
+  echo "consumer: skipped: a program with RapidJSON of its own, by clang++ (there is none from 16 on)"
 fi
 
 # Shared.

@@ -82,11 +82,13 @@ inline safetensors_file_info info_of(const File& file) {
   return info;
 }
 
+/// Lifetime: the bytes must outlive the file.
 inline File open_memory(std::string_view bytes) {
   safetensors_file* file = nullptr;
   REQUIRE(safetensors_open_memory(bytes.data(), bytes.size(), &file, nullptr) == SAFETENSORS_OK);
   return File(file);
 }
+File open_memory(std::string&& bytes) = delete;
 
 inline safetensors_tensor find(const File& file, std::string_view name) {
   safetensors_tensor tensor{};

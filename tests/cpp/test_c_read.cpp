@@ -146,7 +146,8 @@ TEST_CASE("C: slices with lists equal those of C++, stored and converted") {
 TEST_CASE("C: lists that are not lists are refused") {
   const std::vector<OwnTensor> tensors = {test::tensor_of("t", Dtype::kU8, {4, 5})};
   const auto bytes = safetensors::serialize(test::views_of(tensors));
-  const test::File file = test::open_memory(test::text_of(bytes.bytes()));
+  const std::string text = test::text_of(bytes.bytes());
+  const test::File file = test::open_memory(text);
   const safetensors_tensor tensor = test::find(file, "t");
   const auto outcome = [&](const Indices& indices) {
     std::byte room[20];
@@ -244,7 +245,8 @@ TEST_CASE("C: a conversion of a mapped file that was truncated fails") {
 TEST_CASE("C: the size of a conversion is exact") {
   const std::vector<OwnTensor> tensors = {test::tensor_of("t", Dtype::kBF16, {4})};
   const auto bytes = safetensors::serialize(test::views_of(tensors));
-  const test::File file = test::open_memory(test::text_of(bytes.bytes()));
+  const std::string text = test::text_of(bytes.bytes());
+  const test::File file = test::open_memory(text);
   const safetensors_tensor tensor = test::find(file, "t");
   const auto outcome = [&](std::uint64_t room, std::int32_t dtype) {
     std::byte to[64];

@@ -43,7 +43,7 @@ TEST_CASE("C: tensors of a file change, are added and removed") {
     }
   };
 #if !defined(_WIN32)
-  options.flags = SAFETENSORS_IN_PLACE | SAFETENSORS_SHARED;
+  options.flags = SAFETENSORS_UPDATE_IN_PLACE | SAFETENSORS_UPDATE_SHARED;
   CHECK(updated(path, given, options) == "ok");
   expect({changed[0], b});
 #endif
@@ -51,7 +51,7 @@ TEST_CASE("C: tensors of a file change, are added and removed") {
   const std::vector<safetensors_tensor> new_tensors = test::c_tensors(added);
   options.flags = 0;
   CHECK(updated(path, new_tensors, options) == "kTensorNotFound");
-  options.flags = SAFETENSORS_ADD | SAFETENSORS_FSYNC;
+  options.flags = SAFETENSORS_UPDATE_ADD | SAFETENSORS_FSYNC;
   const std::vector<OwnTensor> gone = {b};
   const std::vector<safetensors_tensor> removed = test::c_tensors(gone);
   options.remove = removed.data();
@@ -69,7 +69,7 @@ TEST_CASE("C: tensors of a file change, are added and removed") {
   CHECK(updated(path, new_tensors, options, &error) == "kTensorNotFound");  // b is gone
   CHECK(error.text + error.subject == std::string("b"));
   options = test::sized<safetensors_update_options>();
-  options.flags = SAFETENSORS_IN_PLACE | SAFETENSORS_SUMS;
+  options.flags = SAFETENSORS_UPDATE_IN_PLACE | SAFETENSORS_SUMS;
   CHECK(updated(path, given, options) == "kInvalidArgument");
   options.flags = 1U << 20;
   CHECK(updated(path, given, options) == "kInvalidArgument");
@@ -89,10 +89,10 @@ TEST_CASE("C: recovery") {
   safetensors::save_file(test::views_of(tensors), path);
   std::int32_t outcome = 9;
   CHECK(safetensors_recover(SAFETENSORS_TEXT(path.c_str()), &outcome, nullptr) == SAFETENSORS_OK);
-  CHECK(outcome == SAFETENSORS_CLEAN);
+  CHECK(outcome == SAFETENSORS_RECOVERY_CLEAN);
   test::write_text(folder / ".m.safetensors.0123456789abcdef.tmp", "left");
   CHECK(safetensors_recover(SAFETENSORS_TEXT(path.c_str()), &outcome, nullptr) == SAFETENSORS_OK);
-  CHECK((outcome == SAFETENSORS_ROLLED_BACK) == (folder.count() == 1));
+  CHECK((outcome == SAFETENSORS_RECOVERY_ROLLED_BACK) == (folder.count() == 1));
   test::fs::remove(folder / "m.safetensors");
   CHECK(test::named(safetensors_recover(SAFETENSORS_TEXT(path.c_str()), &outcome, nullptr)) ==
         "kIo");

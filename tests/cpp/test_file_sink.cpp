@@ -157,6 +157,31 @@ TEST_CASE("a symbolic link is followed, also to a file that does not exist yet")
   CHECK(write_error(folder / "loop", "x").os_error() == ELOOP);
 }
 
+TEST_CASE("a folder that is renamed during a save loses its own sums, and none at its old path") {
+  const test::TempDir folder;
+  test::fs::create_directory(folder / "m");
+  write(folder / "m" / "x.safetensors", "old");
+  test::fs::create_symlink("x.safetensors", folder / "m" / "link.safetensors");
+  for (const char* name : {"x.safetensors", "link.safetensors"}) {
+    CAPTURE(name);
+    test::write_text(folder / "m" / "x.sums.json", "of this model");
+    test::write_text(folder / "m" / "link.sums.json", "of this model");
+    const auto sink = safetensors::make_file_sink(folder / "m" / name);
+    test::fs::rename(folder / "m", folder / "moved");
+    test::fs::create_directory(folder / "m");
+    test::write_text(folder / "m" / "x.sums.json", "of another model");
+    test::write_text(folder / "m" / "link.sums.json", "of another model");
+    safetensors::detail::write_all(*sink, test::bytes_of("new"), false);
+    CHECK(test::read_text(folder / "m" / "x.sums.json") == "of another model");
+    CHECK(test::read_text(folder / "m" / "link.sums.json") == "of another model");
+    CHECK(test::read_text(folder / "moved" / "x.safetensors") == "new");
+    CHECK_FALSE(test::fs::exists(folder / "moved" / "x.sums.json"));
+    CHECK(test::fs::exists(folder / "moved" / "link.sums.json") == (name[0] == 'x'));
+    test::fs::remove_all(folder / "m");
+    test::fs::rename(folder / "moved", folder / "m");
+  }
+}
+
 TEST_CASE("a hard link's other name keeps the old file") {
   const test::TempDir folder;
   write(folder / "f", "old");

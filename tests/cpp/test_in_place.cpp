@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model_saves.hpp"
@@ -118,6 +119,26 @@ TEST_CASE("an interrupt leaves the old file, and nothing else") {
     CHECK(at > 3);  // three tensors, and before the mark
     break;
   }
+}
+
+TEST_CASE("a folder that is renamed during a change loses its own sums, and none at its old path") {
+  const test::TempDir folder;
+  test::fs::create_directory(folder / "m");
+  safetensors::save_file(test::views_of(tensors_of(1)), folder / "m" / kFile, nullptr,
+                         {.sums = true});
+  const path sums = safetensors::sums_path(folder / "m" / kFile);
+  bool is_moved = false;
+  const auto move = [&] {
+    if (std::exchange(is_moved, true)) return;
+    test::fs::rename(folder / "m", folder / "moved");
+    test::fs::create_directory(folder / "m");
+    test::write_text(sums, "of another model");
+  };
+  change(folder / "m" / kFile, {.shared = true, .interrupt = move});
+  CHECK(is_moved);
+  CHECK(test::read_text(sums) == "of another model");
+  CHECK(test::names_in(folder / "moved") == std::set<std::string>{kFile});
+  CHECK(state(folder / "moved" / kFile) == 2);
 }
 
 TEST_CASE("a change without a commit leaves nothing") {

@@ -346,13 +346,14 @@ TEST_CASE("recovery of what a killed save has left") {
   }
 }
 
-TEST_CASE("a recovery finds the folder that a save wrote to") {
+TEST_CASE("a path with a link and `..` leads a save and a recovery where it leads the system") {
   const test::TempDir folder;
   test::fs::create_directories(folder / "real" / "below");
   test::fs::create_directory_symlink(folder / "real" / "below", folder / "link");
-  const auto path = folder / "link" / ".." / "m";  // of the system, real/m; without links, m
+  const auto path = folder / "link" / ".." / "m" / ".";  // real/m, and m if `..` came first
   const SavedModel old = test::old_model(kThree);
   test::save(old, path);
+  CHECK(test::contents(folder / "real" / "m") == test::files_of(old));
   const int status = test::in_child([&] {
     safetensors::SaveModelOptions options;
     options.interrupt = [] { ::kill(::getpid(), SIGKILL); };
@@ -361,13 +362,16 @@ TEST_CASE("a recovery finds the folder that a save wrote to") {
   });
   CHECK(status == 256 + SIGKILL);
   CHECK(recover(path) == Recovery::kRolledBack);
-  CHECK(test::contents(folder / "m") == test::files_of(old));
+  CHECK(test::contents(folder / "real" / "m") == test::files_of(old));
+  CHECK_FALSE(test::fs::exists(folder / "m"));
 }
 
 TEST_CASE("recovery names what is not there or does not open") {
   const test::TempDir folder;
   CHECK(recover(folder.path()) == Recovery::kClean);
   CHECK(test::error_of([&] { (void)recover(folder / "m.safetensors"); }).os_error() == ENOENT);
+  CHECK(test::error_of([&] { (void)recover(""); }).os_error() == ENOENT);
+  CHECK(test::error_of([&] { const ModelWriter model(""); }).os_error() == ENOENT);
   CHECK(test::error_of([&] { (void)recover(folder / "none" / "m"); }).os_error() == ENOENT);
   test::write_text(folder / "m.safetensors", "no");
   const safetensors::Error error = test::error_of([&] { (void)recover(folder / "m.safetensors"); });

@@ -105,12 +105,15 @@ TEST_CASE("C: a forked child can free its parent's load, and nothing else") {
       if (safetensors_load_next(load.get(), &number, nullptr, nullptr) != 16) return 1;
       if (safetensors_load_wait(load.get(), nullptr, nullptr) != 16) return 2;
       load.reset();
+#if !defined(__SANITIZE_THREAD__)  // it starts no threads in a child of a process with threads
       Memory own;
       const auto to_host = own.options();
       if (start(file, Requests(file).all, &to_host, load) != SAFETENSORS_OK) return 3;
       if (safetensors_load_wait(load.get(), nullptr, nullptr) != SAFETENSORS_OK) return 4;
-      if (is_host) return 0;
-      return start(file, Requests(file).all, &options, load) == SAFETENSORS_DEVICE ? 0 : 5;
+      if (!is_host && start(file, Requests(file).all, &options, load) != SAFETENSORS_DEVICE)
+        return 5;
+#endif
+      return 0;
     });
     CHECK(status == 0);
     CHECK(safetensors_load_wait(load.get(), nullptr, nullptr) == SAFETENSORS_OK);

@@ -535,7 +535,7 @@ def test_kill_between_the_renames(injected, tmp_path):
 
 def test_failing_calls(injected, tmp_path):
     """Sums that cannot be removed or written: the old file and its sums stay."""
-    done, is_old, has_sums = injected("unlink:error=EPERM:when=1")
+    done, is_old, has_sums = injected("unlinkat:error=EPERM:when=1")
     assert b"the sums of the old file cannot be removed" in done.stderr
     assert (is_old, has_sums) == (True, True)
     for when in (1, 2, 3):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .. import _core
 from .._checking.sums import SHA256, XXH3
-from .._paths import is_folder_target
+from .._paths import absolute, is_folder_target
 from .._saving import split as _split
 from .._saving.arguments import SaveArguments
 from .._saving.companions import Companions
@@ -237,7 +237,7 @@ def write_split(
             fsync=arguments.fsync, progress=counted(advance), sums=arguments.sums
         )
         if target.is_folder:
-            os.makedirs(os.path.dirname(os.path.abspath(target.path)), exist_ok=True)
+            os.makedirs(os.path.dirname(absolute(target.path)), exist_ok=True)
             save_files(
                 split, content.sizes, content.write, target.path, _NAME, options, content.companions
             )

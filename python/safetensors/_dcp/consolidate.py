@@ -15,7 +15,7 @@ from .. import _core
 from .._core import safe_open
 from .._errors import failure
 from .._model_folder import BY_RULE, of_directory, warn_of
-from .._paths import open_at_once
+from .._paths import absolute, open_at_once
 from .._progress import Report, shows_progress
 from .._saving.specs import Row
 from .._typing import Path, ProgressOption
@@ -70,7 +70,7 @@ def consolidate(
         ValueError: `out` is `folder`, or an option is not valid.
     """
     assert not isinstance(progress, bool)  # shows_progress() has resolved it
-    folder = os.path.abspath(os.fsdecode(folder))
+    folder = absolute(folder)
     if os.path.isdir(out) and os.path.samefile(folder, out):
         raise ValueError(f"the model cannot be written beside the files of the ranks: {folder}")
     tensors = _read_folder(folder)

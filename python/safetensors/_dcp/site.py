@@ -7,6 +7,8 @@ import ctypes
 import os
 from typing import NamedTuple
 
+from .._paths import absolute
+
 # Parallel file systems that keep ranges of a file coherent among machines, by f_type of statfs(2).
 _COHERENT = {
     0x0BD00BD0,  # Lustre
@@ -31,7 +33,7 @@ class Site(NamedTuple):
 
 def site_of(folder: str) -> Site:
     """Returns the site of a folder that need not exist."""
-    path, rest = os.path.abspath(folder), ""
+    path, rest = absolute(folder), ""
     while True:
         try:
             status = os.stat(path)

@@ -9,7 +9,7 @@ from typing import Any
 from .. import _core
 from .._core import safe_open
 from .._model_folder import choice_of
-from .._paths import refuse_url
+from .._paths import absolute, refuse_url
 from .._progress import Report, shows_progress
 from .._saving.arguments import SaveArguments
 from .._saving.folder import Folder
@@ -107,7 +107,7 @@ def apply_file(
             work = _Work(files, left, verify)
         else:
             work = _Work(files, chain, verify)
-        path = os.path.abspath(os.fsdecode(output))
+        path = absolute(output)
         options = SaveArguments(fsync=fsync, progress=progress, sums=sums)
         _write(work, path, _is_folder(output, files), options)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 
 from .._model_folder import Choice
+from .._paths import absolute
 from .._progress import Report
 from .._saving.in_place import InPlaceChange, open_change
 from .._saving.specs import Spec, nbytes_of, rows_of
@@ -29,8 +30,8 @@ def apply_in_place(
     shards = find_shards(model, choice=choice)
     if any(shard.reader is not None for shard in shards):
         raise ValueError("in_place changes files of one folder, not URLs or RangeReaders")
-    paths = [os.path.abspath(shard.path) for shard in shards]
-    if len({os.path.dirname(path) for path in paths}) > 1:
+    paths = [absolute(shard.path) for shard in shards]
+    if len({os.path.realpath(os.path.dirname(path)) for path in paths}) > 1:
         raise ValueError("in_place changes files of one folder, and the model is in several")
     name = os.path.basename(shards[0].index_path or paths[0])
     with contextlib.ExitStack() as stack:

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 from .. import _core
 from .._checking import sums
 from .._model_folder import choice_of
-from .._paths import refuse_url
+from .._paths import absolute, refuse_url
 from .._progress import Report, reported
 from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.writer import safe_create
@@ -129,7 +129,7 @@ def write_patch(
     """
     if path is not None:
         check_path(path)
-    folder = None if path is None else os.path.dirname(os.path.abspath(os.fsdecode(path)))
+    folder = None if path is None else os.path.dirname(absolute(path))
     before, after = dict(known), {}
     sizes = {} if progress is None else nbytes_of(rows_of(new.specs))
     report = Report(sum(sizes.values()), progress)

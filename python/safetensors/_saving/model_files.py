@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._errors import failure
-from .._paths import refuse_url
+from .._paths import absolute, refuse_url
 from .._progress import Report
 from .._typing import Path
 from . import split as _split
@@ -58,7 +58,7 @@ class ModelFiles:
         """
         refuse_url(folder)
         self._name = name
-        self._model = _core._ModelWriter(os.path.abspath(os.fsdecode(folder)), name, fsync)
+        self._model = _core._ModelWriter(absolute(folder), name, fsync)
 
     @property
     def rights_of(self) -> tuple[Folder, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .. import _core
+from .._paths import absolute
 from .._typing import Path
 from .folder import Folder, warn_of
 
@@ -31,7 +32,7 @@ def recover(path: Path) -> str:
         FileNotFoundError: neither `path` nor another file of its model exists.
         OSError: an operating system call failed.
     """
-    typed, file = os.path.abspath(os.fsdecode(path)), ""
+    typed, file = absolute(path), ""
     if not os.path.isdir(typed):
         typed, file = os.path.split(typed)
     folder = Folder(typed)

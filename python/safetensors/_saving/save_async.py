@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from .._core import TensorSpec
 from .._errors import failure
+from .._paths import absolute
 from .._pickling import NotPickled
 from .._typing import Path
 from .._workers import Workers
@@ -172,8 +173,8 @@ def start_save(
     """Copies tensors, and writes them in the background."""
     typed = _core._path_to_save(filename)
     target = os.path.realpath(typed)
-    absolute = os.path.abspath(typed)  # the working directory may change
-    save = _core._StagedSave(specs, absolute, options.of_file(absolute))
+    path = absolute(typed)  # the working directory may change
+    save = _core._StagedSave(specs, path, options.of_file(path))
     future = SaveFuture(save, target)
     saves = _saves
     with saves.staging:

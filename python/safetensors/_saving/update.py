@@ -9,7 +9,7 @@ from typing import Any
 from .. import _core
 from .._core import safe_open
 from .._errors import failure
-from .._paths import refuse_url
+from .._paths import absolute, refuse_url
 from .._progress import Report, shows_progress
 from .._typing import Path, ProgressOption, SumsOption
 from .arguments import SaveArguments
@@ -119,7 +119,7 @@ def update_file(
 def _update_in_place(
     filename: Path, tensors: Mapping[str, Any], shared: bool, report: Report
 ) -> None:
-    path = os.path.abspath(os.fsdecode(filename))
+    path = absolute(filename)
     if not hasattr(_core, "_InPlaceChange"):
         raise failure(
             "invalid_argument",

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from safetensors._errors import WeightsCode, failure_of
+from safetensors._paths import absolute
 from safetensors._saving.companions import Companions
 from safetensors._saving.specs import CASTABLE, nbytes_of
 from safetensors._typing import Path
@@ -115,7 +116,7 @@ class Plan:
         """Raises WeightsError if the result would replace files of the source."""
         for path in [self._src, *self.weights.files]:
             is_in = is_folder and path.endswith(".safetensors")
-            for each in [path, os.path.dirname(os.path.abspath(path))][: 1 + is_in]:
+            for each in [path, os.path.dirname(absolute(path))][: 1 + is_in]:
                 if os.path.exists(target) and os.path.samefile(each, target):
                     text = f"{target} is the source: choose another target"
                     raise failure_of(WeightsError, "unsupported", text, path=target)

@@ -16,7 +16,6 @@
 #include "io/posix/fd.hpp"
 #include "io/posix/overwriting_sink.hpp"
 #include "io/posix/own_file.hpp"
-#include "safetensors/sums.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -67,8 +66,9 @@ class ReplacingSink final : public NewFileSink {
  public:
   /// `outdated` are the files whose sums do not describe them any more. `is_wanted` is as for
   /// make_own_sink().
-  ReplacingSink(OwnPlace target, const std::optional<OldFile>& old, std::vector<fs::path> outdated,
-                BeforeRename before_rename, IsWanted is_wanted = {})
+  ReplacingSink(OwnPlace target, const std::optional<OldFile>& old,
+                std::vector<FileWithSums> outdated, BeforeRename before_rename,
+                IsWanted is_wanted = {})
       : NewFileSink(target.folder.path() / target.name.text(),
                     OwnFile::make_temporary(target, old)),
         target_(std::move(target)),
@@ -80,7 +80,7 @@ class ReplacingSink final : public NewFileSink {
     if (before_rename_) before_rename_(file().readable_path());
     file().complete(fsync, path());
     if (is_wanted_ && !is_wanted_()) return;
-    for (const fs::path& each : outdated_) remove_sums(each);
+    for (const FileWithSums& each : outdated_) remove_sums(each);
     if (const int refusal = file().take_name(target_)) {
       const char* const why =
           refusal == ESTALE ? "another user replaced the file as it was saved" : "";
@@ -92,7 +92,7 @@ class ReplacingSink final : public NewFileSink {
       }
     }
     if (!outdated_.empty() && file().is_at(target_)) {
-      for (const fs::path& each : outdated_) remove_late_sums(each);
+      for (const FileWithSums& each : outdated_) remove_late_sums(each);
     }
     if (is_wanted_ && !is_wanted_() && file().is_at(target_)) {
       (void)::unlinkat(target_.folder.descriptor(), target_.name.c_str(), 0);
@@ -103,7 +103,7 @@ class ReplacingSink final : public NewFileSink {
 
  private:
   OwnPlace target_;
-  std::vector<fs::path> outdated_;
+  std::vector<FileWithSums> outdated_;
   BeforeRename before_rename_;
   IsWanted is_wanted_;
 };
@@ -167,6 +167,18 @@ std::optional<OldFile> old_file(const Place& place) {
   return OldFile{file, *status};
 }
 
+/// Returns the files whose sums do not describe them any more when the place has a new file: also a
+/// link that was typed, which may have sums of its own.
+std::vector<io::FileWithSums> files_with_sums(const Place& place,
+                                              const std::filesystem::path& typed) {
+  if (!place.has_name) return {};
+  std::vector<io::FileWithSums> files = {*place.file};
+  if (place.path() != typed) {
+    files.push_back(io::naming(typed, [&] { return detail::place_of_own(typed); }));
+  }
+  return files;
+}
+
 std::optional<OldFile> old_file(const detail::OwnPlace* like) {
   if (like == nullptr) return std::nullopt;
   const std::optional<struct stat> status = io::status_at(*like);
@@ -195,6 +207,7 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
     if (std::unique_ptr<ByteSink> sink = io::fill(place, path, interrupt, before_rename))
       return sink;
   }
+  std::vector<io::FileWithSums> outdated = files_with_sums(place, path);
   try {
     if (!place.has_name) {
       io::fail_write(EBUSY, path, "an open file without a name cannot be replaced");
@@ -203,10 +216,6 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
     std::optional<OldFile> old = old_file(place);
     if (!rights_of.empty()) {
       if (std::optional<OldFile> other = old_file(io::resolve(rights_of))) old = std::move(other);
-    }
-    std::vector<std::filesystem::path> outdated = {path};
-    if (const std::filesystem::path target = place.path(); target != path) {
-      outdated.push_back(target);
     }
     return std::make_unique<io::ReplacingSink>(*place.file, old, std::move(outdated),
                                                before_rename);
@@ -223,8 +232,8 @@ std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const Own
   if (status && S_ISDIR(status->st_mode)) {
     io::fail_write(EISDIR, place.folder.path() / place.name.text());
   }
-  return std::make_unique<io::ReplacingSink>(
-      place, old_file(like), std::vector<std::filesystem::path>(), io::BeforeRename(), is_wanted);
+  return std::make_unique<io::ReplacingSink>(place, old_file(like), std::vector<io::FileWithSums>(),
+                                             io::BeforeRename(), is_wanted);
 }
 
 std::function<bool()> detail::watch_file(const std::filesystem::path& file,

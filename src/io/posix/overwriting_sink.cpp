@@ -87,8 +87,8 @@ class OverwritingSink final : public PositionedSink {
     }
     old_nbytes_ = status.st_size;
     if (old_nbytes_ != 0) detach_mappings(fd_.get(), path(), interrupt);
-    remove_sums(path());
-    if (!file_.place.has_name && file_.place.file) remove_sums(file_.place.path());
+    if (file_.place.file) remove_sums(*file_.place.file);
+    if (!file_.place.has_name) safetensors::remove_sums(path());
   }
   OverwritingSink(const OverwritingSink&) = delete;
   OverwritingSink& operator=(const OverwritingSink&) = delete;

@@ -13,7 +13,6 @@
 #include "io/windows/handle.hpp"
 #include "io/windows/open_file.hpp"
 #include "safetensors/detail/folder.hpp"
-#include "safetensors/sums.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -100,7 +99,7 @@ class ReplacingSink final : public PositionedSink {
  public:
   /// `outdated` are the files whose sums do not describe them any more.
   ReplacingSink(const fs::path& target, const std::optional<fs::path>& old,
-                std::vector<fs::path> outdated, BeforeRename before_rename)
+                std::vector<FileWithSums> outdated, BeforeRename before_rename)
       : PositionedSink(target, 0),
         outdated_(std::move(outdated)),
         before_rename_(std::move(before_rename)),
@@ -108,10 +107,10 @@ class ReplacingSink final : public PositionedSink {
 
   void commit(std::uint64_t, bool fsync) override {
     if (before_rename_) before_rename_(file_.path());
-    for (const fs::path& each : outdated_) remove_sums(each);
+    for (const FileWithSums& each : outdated_) remove_sums(each);
     const DWORD refusal = file_.commit(fsync);
     if (refusal == ERROR_SUCCESS) {
-      for (const fs::path& each : outdated_) remove_late_sums(each);
+      for (const FileWithSums& each : outdated_) remove_late_sums(each);
       return;
     }
     try {
@@ -130,7 +129,7 @@ class ReplacingSink final : public PositionedSink {
     if (nbytes != 0) file_.reserve(nbytes);
   }
 
-  std::vector<fs::path> outdated_;
+  std::vector<FileWithSums> outdated_;
   BeforeRename before_rename_;
   AtomicFile file_;
 };
@@ -204,7 +203,7 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
   std::optional<std::filesystem::path> old;
   if (found.exists) old = found.target;
   if (!rights_of.empty() && attributes_of(rights_of)) old = rights_of;
-  std::vector<std::filesystem::path> outdated = {path};
+  std::vector<FileWithSums> outdated = {path};
   if (found.target != path) outdated.push_back(found.target);
   try {
     return std::make_unique<ReplacingSink>(found.target, old, std::move(outdated), before_rename);
@@ -250,7 +249,7 @@ class OwnSink final : public ByteSink {
           std::function<bool()> is_wanted)
       : folder_(place.folder),
         is_wanted_(std::move(is_wanted)),
-        sink_(folder_.path() / place.name.text(), old, std::vector<std::filesystem::path>(), {}) {}
+        sink_(folder_.path() / place.name.text(), old, std::vector<io::FileWithSums>(), {}) {}
 
   [[nodiscard]] bool seeks() const noexcept override { return sink_.seeks(); }
   void start(std::uint64_t nbytes) override { sink_.start(nbytes); }

@@ -87,14 +87,16 @@ enum {
 };
 /* Flags of safetensors_weights_options. */
 enum {
-  SAFETENSORS_LAYOUT_HF = 1,          /* numbers of the Hugging Face checkpoint that a GGUF file was
-                                         made from; fails where that cannot be undone */
-  SAFETENSORS_KEEP_BF16 = 2,          /* safetensors_weights_get returns BF16 as stored, not F16 */
-  SAFETENSORS_KEEP_SCALES = 4,        /* likewise the scales and biases of packs */
-  SAFETENSORS_ALLOW_F16_OVERFLOW = 8, /* values too large for F16 become infinite */
-  SAFETENSORS_NO_MMAP = 16,           /* read on demand, map nothing */
-  SAFETENSORS_LAX_INDEX = 32,         /* tensors that an index lacks only cause a warning */
-  SAFETENSORS_ALLOW_GAPS = 64         /* accept unused bytes between tensors of a GGUF file */
+  SAFETENSORS_WEIGHTS_LAYOUT_HF = 1,          /* numbers of the Hugging Face checkpoint that a GGUF
+                                                 file was made from; fails where that cannot be
+                                                 undone */
+  SAFETENSORS_WEIGHTS_KEEP_BF16 = 2,          /* safetensors_weights_get returns BF16 as stored, not
+                                                 F16 */
+  SAFETENSORS_WEIGHTS_KEEP_SCALES = 4,        /* likewise the scales and biases of packs */
+  SAFETENSORS_WEIGHTS_ALLOW_F16_OVERFLOW = 8, /* values too large for F16 become infinite */
+  SAFETENSORS_WEIGHTS_NO_MMAP = 16,           /* read on demand, map nothing */
+  SAFETENSORS_WEIGHTS_LAX_INDEX = 32,         /* tensors that an index lacks only cause a warning */
+  SAFETENSORS_WEIGHTS_ALLOW_GAPS = 64 /* accept unused bytes between tensors of a GGUF file */
 };
 typedef struct safetensors_weights_options {
   size_t size;
@@ -118,9 +120,8 @@ typedef struct safetensors_weights_options {
  * with safetensors_weights_close.
  * Safe for untrusted input.
  * Codes: 1 to 11, UNSUPPORTED_DTYPE, NOT_REGULAR_FILE, FILE_CHANGED, NO_MODEL, SEVERAL_MODELS,
- * INCOMPLETE_MODEL (numbered safetensors files without an index are absent), IO (also, with an
- * `os_error` of 0 and SAFETENSORS_FAULT_MISSING_SHARD: a file of a split GGUF model or of an index
- * is absent), INVALID_ARGUMENT. */
+ * INCOMPLETE_MODEL (a file of a numbered set, of an index or of a split GGUF model is absent), IO,
+ * INVALID_ARGUMENT. */
 SAFETENSORS_API int32_t safetensors_weights_open(const char* path, size_t path_size,
                                                  const safetensors_weights_options* options,
                                                  safetensors_weights** weights,

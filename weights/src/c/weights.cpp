@@ -136,19 +136,19 @@ ModelOptions model_options_of(const safetensors_weights_options* given) {
   const safetensors_weights_options options = safetensors::c::options_of(given, "options");
   ModelOptions result;
   result.allocator = allocator_of(options.allocator);  // first: it is released in any case
-  constexpr std::uint32_t kFlags = SAFETENSORS_LAYOUT_HF | SAFETENSORS_KEEP_BF16 |
-                                   SAFETENSORS_KEEP_SCALES | SAFETENSORS_ALLOW_F16_OVERFLOW |
-                                   SAFETENSORS_NO_MMAP | SAFETENSORS_LAX_INDEX |
-                                   SAFETENSORS_ALLOW_GAPS;
+  constexpr std::uint32_t kFlags =
+      SAFETENSORS_WEIGHTS_LAYOUT_HF | SAFETENSORS_WEIGHTS_KEEP_BF16 |
+      SAFETENSORS_WEIGHTS_KEEP_SCALES | SAFETENSORS_WEIGHTS_ALLOW_F16_OVERFLOW |
+      SAFETENSORS_WEIGHTS_NO_MMAP | SAFETENSORS_WEIGHTS_LAX_INDEX | SAFETENSORS_WEIGHTS_ALLOW_GAPS;
   safetensors::c::check_flags(options.flags, kFlags);
   const auto has = [&](std::uint32_t flag) { return (options.flags & flag) != 0; };
-  if (has(SAFETENSORS_LAYOUT_HF)) result.layout = ModelOptions::hf;
-  result.bf16_to_f16 = !has(SAFETENSORS_KEEP_BF16);
-  result.scales_to_f16 = !has(SAFETENSORS_KEEP_SCALES);
-  result.allow_f16_overflow = has(SAFETENSORS_ALLOW_F16_OVERFLOW);
-  result.mmap = !has(SAFETENSORS_NO_MMAP);
-  result.strict_index = !has(SAFETENSORS_LAX_INDEX);
-  result.allow_gaps = has(SAFETENSORS_ALLOW_GAPS);
+  if (has(SAFETENSORS_WEIGHTS_LAYOUT_HF)) result.layout = ModelOptions::hf;
+  result.bf16_to_f16 = !has(SAFETENSORS_WEIGHTS_KEEP_BF16);
+  result.scales_to_f16 = !has(SAFETENSORS_WEIGHTS_KEEP_SCALES);
+  result.allow_f16_overflow = has(SAFETENSORS_WEIGHTS_ALLOW_F16_OVERFLOW);
+  result.mmap = !has(SAFETENSORS_WEIGHTS_NO_MMAP);
+  result.strict_index = !has(SAFETENSORS_WEIGHTS_LAX_INDEX);
+  result.allow_gaps = has(SAFETENSORS_WEIGHTS_ALLOW_GAPS);
   if (options.cache_nbytes != 0 && options.cache_nbytes < SIZE_MAX) {
     result.cache_bytes = static_cast<std::size_t>(options.cache_nbytes);
   }

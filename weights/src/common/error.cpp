@@ -31,7 +31,7 @@ constexpr std::array<Row, kErrcCount> kRows = {{
     {Errc::alignment, "alignment", ErrorCode::kInvalidOffset},
     {Errc::json, "json", ErrorCode::kInvalidHeaderJson},
     {Errc::config, "config", ErrorCode::kInvalidHeaderJson},
-    {Errc::missing_shard, "missing_shard", ErrorCode::kIo},
+    {Errc::missing_shard, "missing_shard", ErrorCode::kIncompleteModel},
     {Errc::quant_mismatch, "quant_mismatch", ErrorCode::kInvalidTensorInfo},
     {Errc::mixed_types, "mixed_types", ErrorCode::kInvalidArgument},
     {Errc::f16_overflow, "f16_overflow", ErrorCode::kInvalidArgument},

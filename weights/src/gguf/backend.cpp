@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "common/divide_up.hpp"
 #include "common/fail.hpp"
@@ -217,9 +218,9 @@ WeightBuffer::Sections GgufBackend::sections(std::size_t tensor) const {
   const WeightInfo& info = model_.tensor(tensor);
   if (stored_[tensor].is_rebuilt()) {
     const std::uint64_t values = row_count(info.shape) * row_length(info.shape);
-    return {static_cast<std::size_t>(values * sizeof(float)), 0, 0};
+    return {memory_size(values * sizeof(float)), 0, 0};
   }
-  return {static_cast<std::size_t>(info.stored_bytes), 0, 0};
+  return {memory_size(info.stored_bytes), 0, 0};
 }
 
 std::optional<StoredBytes> GgufBackend::view(std::size_t tensor, const Interrupt& interrupt) const {
@@ -257,7 +258,7 @@ StoredBytes GgufBackend::gathered(std::size_t tensor, RowRange rows,
   const auto units = static_cast<std::uint64_t>(info.shape.front());
   const RowRange range = info.shape.size() == 1 ? RowRange{0, units} : rows;
   auto memory = std::make_shared<safetensors::Buffer>(
-      static_cast<std::size_t>((range.end - range.begin) * unit_nbytes(tensor)));
+      memory_size((range.end - range.begin) * unit_nbytes(tensor)));
   gather(tensor, range, memory->data(), interrupt);
   const std::span<const std::byte> bytes = memory->bytes();
   return {bytes, std::move(memory)};

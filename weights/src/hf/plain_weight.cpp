@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
 #include "dequant/scale_type.hpp"
@@ -19,10 +20,10 @@ bool is_converted(const SourceTensor& tensor, bool wanted) noexcept {
 }
 
 /// Returns the size of a section with the tensor.
-std::size_t section_size(const SourceTensor* tensor, bool to_f16) noexcept {
+std::size_t section_size(const SourceTensor* tensor, bool to_f16) {
   if (tensor == nullptr) return 0;
   const bool halves = is_converted(*tensor, to_f16) && tensor->info->dtype == Dtype::kF32;
-  return static_cast<std::size_t>(halves ? tensor->info->nbytes() / 2 : tensor->info->nbytes());
+  return memory_size(halves ? tensor->info->nbytes() / 2 : tensor->info->nbytes());
 }
 
 void write_section(const SourceTensor& tensor, std::span<std::byte> to, bool to_f16,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
@@ -27,7 +28,7 @@ StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
       }
       return {bytes, view.owner(), true};
     }
-    auto memory = std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(end - begin));
+    auto memory = std::make_shared<safetensors::Buffer>(memory_size(end - begin));
     file->read(*info, ByteRuns{begin, end - begin, {}}, memory->bytes(), interrupt);
     const std::span<const std::byte> bytes = memory->bytes();
     return {bytes, std::move(memory)};
@@ -45,7 +46,7 @@ StoredColumns SourceTensor::columns(std::uint64_t begin, std::uint64_t end,
   return with_error_context(file->path(), info->name, [&]() -> StoredColumns {
     const std::uint64_t width = end - begin;
     const ByteRuns runs{begin, width, {{rows, row, width}}};
-    auto memory = std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(rows * width));
+    auto memory = std::make_shared<safetensors::Buffer>(memory_size(rows * width));
     file->read(*info, runs, memory->bytes(), interrupt);
     const std::span<const std::byte> read = memory->bytes();
     return {{read, std::move(memory)}, width};

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "base/checked.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
 #include "dequant/dequant.hpp"
@@ -14,7 +15,7 @@ WeightBuffer::Sections StoredWeight::sections(const ModelOptions& /*options*/) c
   WeightBuffer::Sections sizes{};
   std::size_t section = 0;
   for (const Part& part : parts()) {
-    sizes.at(section++) = static_cast<std::size_t>(part.tensor->info->nbytes());
+    sizes.at(section++) = memory_size(part.tensor->info->nbytes());
   }
   return sizes;
 }

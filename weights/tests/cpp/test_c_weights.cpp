@@ -194,12 +194,12 @@ TEST_CASE("C: options are those of ModelOptions") {
     return std::pair(std::string(found.type_name), weight(weights, "output.weight").scales_type);
   };
   CHECK(buffer_with(0).second == safetensors::weights::code::kF16);
-  CHECK(buffer_with(SAFETENSORS_KEEP_SCALES).second == safetensors::weights::code::kBF16);
+  CHECK(buffer_with(SAFETENSORS_WEIGHTS_KEEP_SCALES).second == safetensors::weights::code::kBF16);
   CHECK(buffer_with(0).first == "F16");
-  CHECK(buffer_with(SAFETENSORS_KEEP_BF16).first == "BF16");
+  CHECK(buffer_with(SAFETENSORS_WEIGHTS_KEEP_BF16).first == "BF16");
 
   auto options = test::sized<safetensors_weights_options>();
-  options.flags = SAFETENSORS_NO_MMAP;
+  options.flags = SAFETENSORS_WEIGHTS_NO_MMAP;
   const Weights read = open_weights("gguf/llama_q8_0.gguf", &options);
   CHECK(test::bytes_of(get(read, "output_norm.weight")).is_view == 0);
   safetensors_error error{};

@@ -57,6 +57,9 @@ TEST_CASE("C: errors have a code, a fault, the file and the name") {
     CHECK(safetensors_fault_name(error.detail) != nullptr);
     CHECK(std::string(error.text + error.path).find("bad/") != std::string::npos);
   }
+  CHECK(test::open_weights_code("bad/mlx_index_missing", test::sized<safetensors_weights_options>(),
+                                &error) == SAFETENSORS_INCOMPLETE_MODEL);
+  CHECK(error.detail == SAFETENSORS_FAULT_MISSING_SHARD);
 }
 
 TEST_CASE("C: a watch ends a call with its number, and shows no progress") {

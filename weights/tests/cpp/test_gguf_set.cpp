@@ -143,6 +143,8 @@ TEST_CASE("a part that is missing is named") {
     (void)GgufSet(set.folder / part_name(1, 3), {});
   } catch (const safetensors::weights::WeightsError& error) {
     CHECK(error.path() == set.folder / part_name(2, 3));
+    CHECK(static_cast<const safetensors::Error&>(error).code() ==
+          safetensors::ErrorCode::kIncompleteModel);
     CHECK(std::string(error.what()).find("part 2 of 3") != std::string::npos);
   }
   // A part whose name has no number.
