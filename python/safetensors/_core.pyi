@@ -255,7 +255,6 @@ def _whole_patch(
     base_digest: str | None,
     target_digest: str | None = ...,
 ) -> bytes: ...
-
 def _read_patch(
     handle: safe_open,
 ) -> tuple[str, str, str | None, str | None, dict[str, str] | None, str, list[str]]: ...
@@ -413,6 +412,7 @@ class _Folder:
 _MAX_HEADER_NBYTES: int
 _MAX_INDEX_FILES: int
 _MAX_SHARDS: int
+_MAX_THREADS: int
 _MAX_MODEL_NAME: int
 
 def _plan_shards(sizes: list[int], max_shard_nbytes: int) -> list[list[int]]: ...
