@@ -1,7 +1,8 @@
 """Mutation testing: changes one expression at a time and expects the tests to fail.
 
     python scripts/mutate.py python --count 100    mutants of python/safetensors
-    python scripts/mutate.py format --count 50     mutants of src/format
+    python scripts/mutate.py core --count 50       mutants of the core's folders in src
+    python scripts/mutate.py core format write     mutants of src/format and src/write
     python scripts/mutate.py python --first 46     goes on with a run that was stopped
 
 A mutant that no test notices is printed as a survivor. It needs a test, or a line in
@@ -10,9 +11,10 @@ exit status is 1 if a survivor is left. The tests run once without a mutant befo
 does the run.
 
 `python` changes the installed package of the interpreter that runs this script, and restores it:
-use an environment that nothing else uses, with the packages of run-tests.sh. `format` changes the
+use an environment that nothing else uses, with the packages of run-tests.sh. `core` changes the
 sources, restores them, and builds the C++ tests in build/mutants. Both take an hour or two, so that
-neither is part of the default checks.
+neither is part of the default checks. `core` leaves out src/device and src/python, whose tests are
+other programs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from collections.abc import Iterable, Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.txt"
 PACKAGE = ROOT / "python" / "safetensors"
-FORMAT = ROOT / "src" / "format"
+SOURCES = ROOT / "src"
+ROOMS = ["c", "check", "elements", "format", "io", "open", "patch", "write"]
 SUITES = [ROOT / "tests" / "python", ROOT / "weights" / "tests" / "python"]
 BUILD = ROOT / "build" / "mutants"
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -339,40 +342,55 @@ def cpp_mutants(path: pathlib.Path) -> Iterator[Mutant]:
             yield Mutant(path, line, begin, begin + len(word), word, after)
 
 
+def room_of(mutant: Mutant) -> str:
+    return mutant.path.relative_to(SOURCES).parts[0]
+
+
 def build() -> list[str]:
     return ["cmake", "--build", str(BUILD), "--target", "safetensors_tests"]
 
 
-def cpp_tests() -> list[str]:
+def cpp_tests(room: str) -> list[str]:
+    """Runs the test files that are named after a source of a room, or include a header of it."""
+    stems = "|".join([room, *(path.stem for path in (SOURCES / room).rglob("*.[ch]pp"))])
+    include = re.compile(rf'^#include [<"](?:{room}/|safetensors/(?:{stems})\.hpp)', re.M)
+    named = re.compile(rf"test_(?:{stems})(?:_|$)")
+    tests = [
+        path.name
+        for path in sorted((ROOT / "tests" / "cpp").glob("test_*.cpp"))
+        if named.match(path.stem) or include.search(path.read_text())
+    ]
     program = str(BUILD / "tests" / "cpp" / "safetensors_tests")
-    files = "*test_header*,*test_plain*,*test_layout*,*test_slice*,*test_name*,*test_dtype*"
-    return [program, f"--source-file={files},*test_save.*,*test_safe_open*", "--abort-after=1"]
+    return [program, "--source-file=" + ",".join(f"*{test}" for test in tests), "--abort-after=1"]
 
 
 def survives_cpp(mutant: Mutant) -> bool:
     with changed(mutant.path, mutant):
         # A compiler that refuses the mutant has noticed it.
-        return passes(build()) and passes(cpp_tests())
+        return passes(build()) and passes(cpp_tests(room_of(mutant)))
 
 
-def prepare_cpp() -> None:
+def prepare_cpp(mutants: list[Mutant]) -> None:
     options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"]
     # A mutant may read outside an array: the library's assertions notice that.
     options += ["-DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS"]
     options += ["-DSAFETENSORS_BUILD_TESTS=ON", "-DSAFETENSORS_BUILD_WEIGHTS=OFF"]
     check(["cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *options])
     check(build())
-    check(cpp_tests())
+    for room in sorted({room_of(mutant) for mutant in mutants}):
+        check(cpp_tests(room))
 
 
 # Both -----------------------------------------------------------------------------------------
 
 
-def all_mutants(what: str) -> list[Mutant]:
+def all_mutants(what: str, rooms: list[str]) -> list[Mutant]:
     if what == "python":
         files = [path for path in sorted(PACKAGE.rglob("*.py")) if tests_of(path)]
         return [mutant for path in files for mutant in python_mutants(path)]
-    return [mutant for path in sorted(FORMAT.glob("*.cpp")) for mutant in cpp_mutants(path)]
+    paths = [path for room in rooms or ROOMS for path in sorted((SOURCES / room).rglob("*.cpp"))]
+    built = [path for path in paths if path.parent.name != "windows"]
+    return [mutant for path in built for mutant in cpp_mutants(path)]
 
 
 def known_equivalents() -> set[str]:
@@ -382,7 +400,10 @@ def known_equivalents() -> set[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["python", "format"])
+    parser.add_argument("what", choices=["python", "core"])
+    parser.add_argument(
+        "rooms", nargs="*", metavar="ROOM", help="core: folders of src; all of them"
+    )
     parser.add_argument("--count", type=int, default=100, help="how many, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="which of them")
     parser.add_argument("--first", type=int, default=1, help="number of the first one to run")
@@ -390,17 +411,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose printed line contains this text")
     arguments = parser.parse_args()
 
-    mutants = all_mutants(arguments.what)
+    mutants = all_mutants(arguments.what, arguments.rooms)
     if arguments.only:
         mutants = [mutant for mutant in mutants if arguments.only in mutant.key()]
     chosen = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))
     numbered = list(enumerate(chosen, 1))[arguments.first - 1 : arguments.last]
-    if arguments.what == "python":
-        survives = survives_python
-        prepare_python([mutant for _, mutant in numbered])
-    else:
-        survives = survives_cpp
-        prepare_cpp()
+    is_python = arguments.what == "python"
+    survives = survives_python if is_python else survives_cpp
+    (prepare_python if is_python else prepare_cpp)([mutant for _, mutant in numbered])
     equivalent = known_equivalents()
     survivors = excused = 0
     for number, mutant in numbered:

@@ -30,6 +30,8 @@ class LoadState;
 
 /// Limits on the threads and pinned memory of loads. A zero selects the default given here.
 struct LoadConfig {
+  static constexpr unsigned kMaxThreads = 256;  ///< the largest value of `threads`
+
   /// Readers of one load. 0: one for each processor, at most 12; from 8 to 16 if a source is not in
   /// the page cache. All loads of the process together use at most 32, but each at least one.
   unsigned threads = 0;
@@ -52,7 +54,7 @@ struct LoadConfig {
 /// Changes the settings for loads that are made later.
 ///
 /// Throws: Error kInvalidArgument if `chunk_nbytes` is not a multiple of 4096 or is above 1 GiB, or
-///   if there are more than 256 threads, 64 streams or 64 slots.
+///   if there are more than kMaxThreads threads, 64 streams or 64 slots.
 SAFETENSORS_API void set_load_config(const LoadConfig& config);
 
 /// Unpins and frees the staging memory that no load is using, and returns its size in bytes. Memory

@@ -26,13 +26,15 @@ class SAFETENSORS_API ShardIndex {
  public:
   /// Reads the index from a file.
   ///
-  /// Throws: Error kIo, kNotRegularFile, kFileChanged, or kHeaderTooLarge (above kMaxIndexSize);
-  ///   what parse() throws, with a text that names the file.
+  /// Throws: Error kIo, kNotRegularFile, kFileChanged; what parse() throws.
   [[nodiscard]] static ShardIndex read(const std::filesystem::path& path);
-  /// Parses the text of an index. Ignores values outside `weight_map`, except `total_size`.
+  /// Parses the text of an index, which errors call `path`. Ignores values outside `weight_map`,
+  /// except `total_size`.
   ///
-  /// Throws: Error kInvalidHeaderJson, or kDuplicateName (a tensor occurs twice).
-  [[nodiscard]] static ShardIndex parse(std::string_view json);
+  /// Throws: Error kHeaderTooLarge (above kMaxIndexSize), kInvalidHeaderJson, or kDuplicateName (a
+  ///   tensor occurs twice).
+  [[nodiscard]] static ShardIndex parse(std::string_view json,
+                                        const std::filesystem::path& path = {});
 
   /// Returns the number of tensors. They are numbered in the order of their names.
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }

@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from ._dcp import boxes, rank_files
 from ._dcp.consolidate import consolidate
-from ._dcp.model import File, FullSizeModel, Options, Place, check_written
+from ._dcp.model import FullSizeModel, FullSizePart, Options, Place, check_written
 from ._dcp.pieces import pieces_of
 from ._dcp.ranges import write_part
 from ._dcp.reader import StorageReader
@@ -58,7 +58,7 @@ class _FromRank(NamedTuple):
 class _SharedFiles(NamedTuple):
     """What the coordinator answers if the ranks write into the final files."""
 
-    files: list[File]
+    files: list[FullSizePart]
     places: dict[str, Place]
     fsync: bool
 

@@ -21,7 +21,6 @@ constexpr unsigned kDefaultSlots = 2;
 
 constexpr std::size_t kMaxChunk = std::size_t{1} << 30;
 constexpr std::size_t kMaxStagingMb = std::size_t{1} << 20;  // one TiB
-constexpr unsigned kMaxThreads = 256;
 constexpr unsigned kMaxStreams = 64;
 constexpr unsigned kMaxSlots = 64;
 
@@ -35,7 +34,7 @@ void check(const LoadConfig& config) {
     fail(ErrorCode::kInvalidArgument,
          std::string(what) + " must be at most " + std::to_string(most));
   };
-  check_count("threads", config.threads, kMaxThreads);
+  check_count("threads", config.threads, LoadConfig::kMaxThreads);
   check_count("streams", config.streams, kMaxStreams);
   check_count("slots", config.slots, kMaxSlots);
 }
@@ -54,7 +53,7 @@ LoadConfig from_environment() {
     return static_cast<std::size_t>(io::env_uint(variable, max).value_or(0));
   };
   LoadConfig config;
-  config.threads = static_cast<unsigned>(number("SAFETENSORS_IO_THREADS", kMaxThreads));
+  config.threads = static_cast<unsigned>(number("SAFETENSORS_IO_THREADS", LoadConfig::kMaxThreads));
   config.chunk_nbytes = number("SAFETENSORS_IO_CHUNK_MB", kMaxChunk / kMiB) * kMiB;
   config.staging_nbytes = number("SAFETENSORS_STAGING_MB", kMaxStagingMb) * kMiB;
   return config;

@@ -196,7 +196,13 @@ class ShardIndexHandler : public JsonHandler {
   std::string subject_;
 };
 
-ShardIndex ShardIndex::parse(std::string_view json) {
+namespace {
+
+ShardIndex parse_index(std::string_view json) {
+  if (json.size() > kMaxIndexSize) {
+    fail(ErrorCode::kHeaderTooLarge,
+         "the index is larger than " + std::to_string(kMaxIndexSize) + " bytes");
+  }
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
   if (!find_invalid_utf8(json)) {
@@ -212,6 +218,16 @@ ShardIndex ShardIndex::parse(std::string_view json) {
          {.subject = handler.subject()});
   }
   return std::move(handler).finish();
+}
+
+}  // namespace
+
+ShardIndex ShardIndex::parse(std::string_view json, const std::filesystem::path& path) {
+  try {
+    return parse_index(json);
+  } catch (const Error& error) {
+    throw error.with_context({}, path);
+  }
 }
 
 }  // namespace safetensors

@@ -23,8 +23,7 @@ struct PyTensorHasher {
 
 PyTensorHasher make_hasher(py::handle dtype, py::handle shape, py::handle block_size) {
   const Dtype found = dtype_of_code(dtype);
-  std::vector<std::uint64_t> dims;
-  for (const py::handle each : py::iter(shape)) dims.push_back(size_of(each, "shape"));
+  const std::vector<std::uint64_t> dims = dims_of(shape);
   return {digest_start(found, dims), TensorHasher(found, dims, size_of(block_size, "block_size"))};
 }
 

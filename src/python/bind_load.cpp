@@ -332,6 +332,7 @@ void register_load(py::module_& module) {
       module, "_use_cuda_driver",
       [](const std::string& path) { safetensors::detail::use_cuda_driver(path.c_str()); },
       py::arg("path"));
+  module.add_object("_MAX_THREADS", to_int(LoadConfig::kMaxThreads));
   define(module, "_has_cuda_driver", [] { return safetensors::Device::has_cuda(); });
 }
 

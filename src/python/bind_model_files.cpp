@@ -75,26 +75,14 @@ py::tuple read_index(py::handle path) {
   }());
 }
 
-/// Throws: what ShardIndex::read() throws for a file of this content.
-ShardIndex parse_named(std::span<const std::byte> text, const std::filesystem::path& name) {
-  if (text.size() > kMaxIndexSize) {
-    fail(ErrorCode::kHeaderTooLarge,
-         "the index is larger than " + std::to_string(kMaxIndexSize) + " bytes", {.path = name});
-  }
-  try {
-    return ShardIndex::parse({reinterpret_cast<const char*>(text.data()), text.size()});
-  } catch (const Error& error) {
-    throw error.with_context({}, name);
-  }
-}
-
 /// The same for the text of an index. `name` names it in errors.
 py::tuple parse_index(py::handle data, py::handle name) {
   const BufferView view(data, "data");
   const std::filesystem::path file = path_of(name, "name");
   return tuple_of_index([&] {
     const GilRelease release;
-    return parse_named(view.bytes(), file);
+    return ShardIndex::parse(
+        {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()}, file);
   }());
 }
 

@@ -31,8 +31,7 @@ struct Listed {
 
   void add_row(const py::tuple& row) {
     if (row.size() != 4) throw py::value_error("tensors: not (name, type, shape, nbytes)");
-    std::vector<std::uint64_t>& shape = shapes.emplace_back();
-    for (const py::handle size : row[2]) shape.push_back(size_of(size, "shape"));
+    const std::vector<std::uint64_t>& shape = shapes.emplace_back(dims_of(row[2]));
     tensors.push_back(
         {text_of(row[0], "name"), text_of(row[1], "type"), shape, size_of(row[3], "nbytes")});
   }

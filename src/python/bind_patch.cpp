@@ -1,15 +1,12 @@
-// _encode_patch, _whole_patch and _PatchRecord: what changed between two states of a tensor.
-#include <memory>
-#include <string>
-#include <utility>
+// _encode_patch and _whole_patch: what changed between two states of a tensor.
+#include <optional>
+#include <span>
 #include <vector>
 
-#include "digests.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
-#include "patch_fields.hpp"
 #include "register.hpp"
 
 namespace safetensors::python {
@@ -63,72 +60,6 @@ py::bytes whole(py::handle target, py::handle dtype, py::handle shape, py::handl
   return to_bytes(record);
 }
 
-/// A PatchRecord, and the buffers that it reads.
-class PyPatchRecord {
- public:
-  PyPatchRecord(py::handle record, py::handle values, py::handle dtype, py::handle algorithm,
-                py::handle label)
-      : record_bytes_(record, "record"),
-        value_bytes_(values, "values"),
-        dtype_(dtype_of_code(dtype)),
-        record_(read(record_bytes_.bytes(), value_bytes_.bytes(), dtype_,
-                     algorithm_of(text_of(algorithm, "algorithm")),
-                     std::string(text_of(label, "label")))) {}
-
-  [[nodiscard]] const PatchRecord& record() const noexcept { return record_; }
-
-  /// Returns what hashes `tensor` by the record's algorithm, if the core cannot do it.
-  [[nodiscard]] PatchRecord::Hash hash_of(std::span<const std::byte> tensor) const {
-    if (!record_.target() || record_.target()->algorithm() != DigestAlgorithm::kSha256) return {};
-    return
-        [this, tensor] { return sha256_by_hashlib(digest_start(dtype_, record_.shape()), tensor); };
-  }
-
- private:
-  static PatchRecord read(std::span<const std::byte> record, std::span<const std::byte> values,
-                          Dtype dtype, DigestAlgorithm algorithm, std::string label) {
-    const Interrupt interrupt = python_interrupt();
-    const GilRelease release;
-    return {record, values, dtype, algorithm, std::move(label), interrupt};
-  }
-
-  BufferView record_bytes_;
-  BufferView value_bytes_;
-  Dtype dtype_;
-  PatchRecord record_;
-};
-
-std::unique_ptr<PyPatchRecord> make_record(py::handle record, py::handle values, py::handle dtype,
-                                           py::handle algorithm, py::handle label) {
-  return std::make_unique<PyPatchRecord>(record, values, dtype, algorithm, label);
-}
-
-py::str check(const PyPatchRecord& self, py::handle tensor) {
-  const BufferView bytes(tensor, "tensor");
-  const PatchRecord::Hash hash = self.hash_of(bytes.bytes());
-  const Interrupt interrupt = python_interrupt();
-  PatchState state{};
-  {
-    const GilRelease release;
-    state = self.record().check(bytes.bytes(), hash, interrupt);
-  }
-  return to_str(state_name(state));
-}
-
-void apply(const PyPatchRecord& self, py::handle tensor) {
-  const WritableBuffer bytes(tensor);
-  const PatchRecord::Hash hash = self.hash_of(bytes.bytes());
-  const Interrupt interrupt = python_interrupt();
-  const GilRelease release;
-  self.record().apply(bytes.bytes(), hash, interrupt);
-}
-
-void overwrite(const PyPatchRecord& self, py::handle tensor) {
-  const WritableBuffer bytes(tensor);
-  const GilRelease release;
-  self.record().overwrite(bytes.bytes());
-}
-
 }  // namespace
 
 void register_patch(py::module_& module) {
@@ -142,21 +73,6 @@ void register_patch(py::module_& module) {
          py::kw_only(), py::arg("base_digest"), py::arg("target_digest") = py::none(),
          "_whole_patch(target, dtype, shape, *, base_digest, target_digest=None)\n--\n\n"
          "Returns the record of a whole tensor; for None, of a removed one.");
-  Class<PyPatchRecord> record(module, "_PatchRecord", "A record and its values, which are valid.");
-  record
-      .constructor(&make_record, py::arg("record"), py::arg("values"), py::arg("dtype"),
-                   py::arg("algorithm"), py::arg("label") = "")
-      .property("units", [](const PyPatchRecord& self) { return self.record().units(); })
-      .property("shape",
-                [](const PyPatchRecord& self) { return py::tuple(to_list(self.record().shape())); })
-      .property("changed", [](const PyPatchRecord& self) { return self.record().changed(); })
-      .method("check", &check, py::arg("tensor"),
-              "check(tensor)\n--\n\nReturns \"base\" or \"applied\".")
-      .method("apply", &apply, py::arg("tensor"),
-              "apply(tensor)\n--\n\nChanges the tensor, or raises and leaves it as it was.")
-      .method("overwrite", &overwrite, py::arg("tensor"),
-              "overwrite(tensor)\n--\n\nWrites the new units without looking at the old ones.");
-  add_record(record);
 }
 
 }  // namespace safetensors::python

@@ -1,8 +1,11 @@
 // _read_patch, _PatchChange and _apply_patches: what is in a patch file, and what it does to
 // tensors.
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "digests.hpp"
@@ -11,11 +14,58 @@
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "open_file.hpp"
-#include "patch_fields.hpp"
 #include "register.hpp"
 
 namespace safetensors::python {
 namespace {
+
+DigestAlgorithm algorithm_of(std::string_view text) {
+  for (const DigestAlgorithm each : {DigestAlgorithm::kXxh3_128, DigestAlgorithm::kSha256}) {
+    if (text == name(each)) return each;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "algorithm " + std::string(text) + " is not xxh3-128 or sha256");
+}
+
+std::string_view state_name(PatchState state) noexcept {
+  return state == PatchState::kBase ? "base" : "applied";
+}
+
+py::object to_text(const std::optional<Digest>& digest) {
+  return digest ? py::object(to_str(digest->text())) : py::none();
+}
+
+py::dict codes_of(const PatchCodes& codes) {
+  py::dict dict;
+  const auto add = [&](const char* code, std::uint64_t count) {
+    if (count != 0) dict[code] = to_int(count);
+  };
+  add("same", codes.same);
+  add("gap8", codes.gap8);
+  add("pos16", codes.pos16);
+  add("bitmap", codes.bitmap);
+  add("runs", codes.runs);
+  add("set", codes.set);
+  add("add8", codes.add8);
+  return dict;
+}
+
+void write_positions(const PatchChange& self, py::handle out) {
+  const WritableBuffer view(out);
+  const std::span<std::int64_t> to = view.values<std::int64_t>();
+  const GilRelease release;
+  self.record().positions(to);
+}
+
+void write_new_values(const PatchChange& self, py::handle base, py::handle out) {
+  const WritableBuffer view(out);
+  std::optional<BufferView> bytes;
+  if (!base.is_none()) bytes.emplace(base, "base");
+  const std::span<const std::byte> old_bytes =
+      bytes ? bytes->bytes() : std::span<const std::byte>();
+  const GilRelease release;
+  self.record().new_units(old_bytes, view.bytes());
+}
 
 py::object optional_text(const std::optional<std::string_view>& text) {
   return text ? to_unicode(*text) : py::none();
@@ -131,15 +181,24 @@ void register_patch_file(py::module_& module) {
                             "What a patch file does to a tensor: a record and values, valid.");
   change.constructor(&read_change, py::arg("handle"), py::arg("name"), py::arg("algorithm"))
       .property("name", [](const PatchChange& self) { return to_unicode(self.name()); })
+      .property("kind", [](const PatchChange& self) { return to_str(name(self.kind())); })
       .property("path", [](const PatchChange& self) { return to_object(self.path()); })
       .property("dtype", &dtype_of_change,
                 "The dtype of the target's tensor; None if it is removed or of a type below a byte "
                 "with blocks.")
       .property("shape", [](const PatchChange& self) { return py::tuple(to_list(self.shape())); })
+      .property("unit", [](const PatchChange& self) { return self.record().unit(); })
       .property("units", [](const PatchChange& self) { return self.units(); })
       .property("changed", [](const PatchChange& self) { return self.changed(); })
       .property("nbytes", [](const PatchChange& self) { return self.nbytes(); })
+      .property("base", [](const PatchChange& self) { return to_text(self.record().base()); })
+      .property("target", [](const PatchChange& self) { return to_text(self.record().target()); })
+      .property("codes", [](const PatchChange& self) { return codes_of(self.record().codes()); })
       .method("values", &values_of, "values()\n--\n\nReturns the values as a new bytearray.")
+      .method("positions", &write_positions, py::arg("out"),
+              "positions(out)\n--\n\nWrites the numbers of the changed units as int64.")
+      .method("new_values", &write_new_values, py::arg("base"), py::arg("out"),
+              "new_values(base, out)\n--\n\nWrites the new units at these positions.")
       .method("check", &check_tensor, py::arg("dtype"), py::arg("shape"), py::arg("tensor"),
               py::arg("digests"),
               "check(dtype, shape, tensor, digests)\n--\n\nReturns \"base\" or \"applied\".")
@@ -152,7 +211,6 @@ void register_patch_file(py::module_& module) {
       .method(
           "check_target", &check_target, py::arg("dtype"), py::arg("shape"), py::arg("tensor"),
           "check_target(dtype, shape, tensor)\n--\n\nRaises unless the digest is the target's.");
-  add_record(change);
 }
 
 }  // namespace safetensors::python

@@ -92,10 +92,8 @@ PyObject* reduce_slice(PyObject* self, PyObject*) {
 
 /// Returns what pickle has stored of a TensorMeta.
 TensorMeta make_meta(py::handle dtype, py::handle shape, py::handle offsets) {
-  std::vector<std::uint64_t> axes;
-  for (const py::handle axis : shape) axes.push_back(py::cast<std::uint64_t>(axis));
   const auto [begin, end] = py::cast<std::pair<std::uint64_t, std::uint64_t>>(offsets);
-  return {dtype_of_code(dtype), std::move(axes), begin, end};
+  return {dtype_of_code(dtype), dims_of(shape), begin, end};
 }
 
 PyMethodDef slice_methods[] = {

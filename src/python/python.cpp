@@ -200,6 +200,16 @@ std::uint64_t size_of(py::handle object, const char* argument) {
   return value;
 }
 
+std::vector<std::uint64_t> dims_of(py::handle shape) {
+  // Most shapes are tuples: for these, this makes no object.
+  const auto sizes = py::reinterpret_steal<py::tuple>(PySequence_Tuple(shape.ptr()));
+  if (!sizes) throw py::error_already_set();
+  std::vector<std::uint64_t> dims;
+  dims.reserve(sizes.size());
+  for (const py::handle size : sizes) dims.push_back(size_of(size, "shape"));
+  return dims;
+}
+
 py::str to_str(std::string_view text) {
   auto object = py::reinterpret_steal<py::str>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));

@@ -92,6 +92,9 @@ class GcPause {
 /// Converts a size. Raises TypeError or OverflowError that names `argument`.
 [[nodiscard]] std::uint64_t size_of(py::handle object, const char* argument);
 
+/// Converts the sizes of an iterable. Raises as size_of, with the argument "shape".
+[[nodiscard]] std::vector<std::uint64_t> dims_of(py::handle shape);
+
 /// Converts text of the core, which is UTF-8 except for file names that are not: bytes that cannot
 /// be decoded become surrogates.
 [[nodiscard]] py::str to_str(std::string_view text);

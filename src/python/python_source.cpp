@@ -21,7 +21,6 @@ namespace safetensors::python {
 namespace {
 
 constexpr std::uint64_t kMaxSize = std::numeric_limits<std::int64_t>::max();  // 2^63 - 1
-constexpr std::uint64_t kMaxConcurrency = 256;  // as for LoadConfig::threads
 constexpr std::uint64_t kDefaultConcurrency = 16;
 constexpr std::uint64_t kDefaultGap = std::uint64_t{1} << 20;
 constexpr std::uint64_t kDefaultChunk = std::uint64_t{8} << 20;
@@ -209,8 +208,8 @@ void PythonSource::read_settings() {
     const py::object value = attribute_of(reader, attribute);
     return value ? number_of(value, attribute, least, most, name_) : otherwise;
   };
-  concurrency_ =
-      static_cast<unsigned>(setting("concurrency", 1, kMaxConcurrency, kDefaultConcurrency));
+  concurrency_ = static_cast<unsigned>(
+      setting("concurrency", 1, LoadConfig::kMaxThreads, kDefaultConcurrency));
   cost_ = {.gap_nbytes = setting("gap_bytes", 0, kMaxSize, kDefaultGap),
            .chunk_nbytes = setting("chunk_bytes", 1, kMaxSize, kDefaultChunk),
            .alignment = 1,

@@ -14,10 +14,7 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
     throw py::type_error("argument 'shape': Can't extract `str` to `Vec`");
   }
   if (PySequence_Check(object.ptr()) == 0) raise_wrong_type(object, "shape", "Sequence");
-  std::vector<std::uint64_t> shape;
-  for (const py::handle& item : py::reinterpret_borrow<py::sequence>(object)) {
-    shape.push_back(size_of(item, "shape"));
-  }
+  std::vector<std::uint64_t> shape = dims_of(object);
   if (packs_pairs && !shape.empty()) {
     if (shape.back() > UINT64_MAX / 2) {
       raise_safetensor_error(ErrorCode::kOverflow, "F4 last-dim " + std::to_string(shape.back()) +

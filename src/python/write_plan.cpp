@@ -19,11 +19,7 @@ OwnSpec spec_of(py::handle name, py::handle dtype, py::handle shape) {
                 ErrorContext{.subject = spec.name});
   }
   spec.dtype = *known;
-  // Most shapes are tuples: for these, this makes no object.
-  const auto dims = py::reinterpret_steal<py::tuple>(PySequence_Tuple(shape.ptr()));
-  if (!dims) throw py::error_already_set();
-  spec.shape.reserve(dims.size());
-  for (const py::handle dim : dims) spec.shape.push_back(size_of(dim, "shape"));
+  spec.shape = dims_of(shape);
   return spec;
 }
 

@@ -5,14 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "base/text.hpp"
 #include "io/posix/held_file.hpp"
 #include "safetensors/detail/recovery.hpp"
 #include "safetensors/detail/saved_names.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/shard_index.hpp"
 #include "safetensors/shard_plan.hpp"
-#include "write/left_record.hpp"
 #include "write/recovery.hpp"
 
 namespace safetensors {
@@ -27,17 +25,9 @@ FileIdentities old_files(const Folder& folder, std::string_view name) {
   const auto held = HeldFile::open(folder, OwnName(index), {.writes = false});
   if (held) {
     const std::filesystem::path path = folder.path() / index;
-    const std::string text = held->read(kMaxIndexSize + 1);
-    if (text.size() > kMaxIndexSize) {
-      refuse_to_follow(path, "it has more than " + grouped(kMaxIndexSize) + " bytes");
-    }
-    try {
-      const ShardIndex parsed = ShardIndex::parse(text);
-      for (const std::string& file : parsed.files()) {
-        if (detail::is_shard_of(name, file)) files.push_back(file);
-      }
-    } catch (const Error& error) {
-      throw error.with_context({}, path);
+    const ShardIndex parsed = ShardIndex::parse(held->read(kMaxIndexSize + 1), path);
+    for (const std::string& file : parsed.files()) {
+      if (detail::is_shard_of(name, file)) files.push_back(file);
     }
   }
   return identities(folder, files);

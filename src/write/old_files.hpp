@@ -10,8 +10,7 @@ namespace safetensors {
 
 /// Returns the files of a model: the index, the single file, and the shards that the index names.
 ///
-/// Throws: Error kIo, kNotRegularFile; kInvalidArgument if the index has more than kMaxIndexSize
-///   bytes; what ShardIndex::parse() throws.
+/// Throws: Error kIo, kNotRegularFile; what ShardIndex::parse() throws.
 [[nodiscard]] FileIdentities old_files(const detail::Folder& folder, std::string_view name);
 
 }  // namespace safetensors

@@ -242,6 +242,12 @@ TEST_CASE("size, header and sums that do not fit are told from damage") {
   Model no_sha = make_model(kSizes, Kind::kSha256);
   no_sha.digests.sha256 = {};
   CHECK(open(no_sha).code() == ErrorCode::kInvalidArgument);
+  for (const bool is_header : {true, false}) {
+    Model one = good;
+    one.digests = {.is_partial = true};
+    (is_header ? one.digests.header : one.digests.file) = sha256("", one.bytes);
+    CHECK(contains(open(one), "FileDigests::sha256 is empty"));
+  }
   Model empty = make_model(kSizes, Kind::kWhole);
   empty.digests.tensors["t2"].digest = empty.digests.tensors["t3"].digest;
   CHECK(damage_of(open(empty)).at(0).tensor == "t2");

@@ -198,6 +198,23 @@ TEST_CASE("recover() removes a journal before the mark, and completes a change a
   }
 }
 
+TEST_CASE("a journal has the name of its file where that of its folder is shortened") {
+  const auto name_in = [](const path& journal) {
+    const safetensors::SafeOpen tensors(journal);
+    const auto found =
+        std::ranges::find(tensors.metadata(), "name", &safetensors::Header::MetadataItem::first);
+    return found == tensors.metadata().end() ? std::string() : std::string(found->second);
+  };
+  for (const std::string& name : {kFile, std::string(150, 'm') + ".safetensors"}) {
+    const test::TempDir folder;
+    test::fs::rename(make(folder), folder / name);
+    CHECK(name_in(leave_journal(folder / name)) == (name == kFile ? "" : name));
+    set_mark(folder / name);
+    CHECK(recover(folder / name) == Recovery::kRolledForward);
+    CHECK(state(folder / name) == 2);
+  }
+}
+
 TEST_CASE("a marked file whose journal is gone is not changed") {
   const test::TempDir folder;
   const path file = make(folder);

@@ -82,6 +82,27 @@ TEST_CASE("a record makes the target of the base, in all types") {
   }
 }
 
+TEST_CASE("a record, its values and tensors may be at any address") {
+  const auto odd = [](const PatchBytes& bytes) {
+    PatchBytes moved(1);
+    moved.insert(moved.end(), bytes.begin(), bytes.end());
+    return moved;
+  };
+  const auto behind = [](PatchBytes& bytes) { return std::span(bytes).subspan(1); };
+  const Small small;
+  PatchBytes base = odd(small.base);
+  PatchBytes target = odd(small.target);
+  const EncodedPatch encoded =
+      safetensors::encode_patch(Dtype::kBF16, small.shape, behind(base), behind(target));
+  CHECK(encoded.record == small.encoded.record);
+  CHECK(encoded.values == small.encoded.values);
+  PatchBytes record = odd(encoded.record);
+  PatchBytes values = odd(encoded.values);
+  const PatchRecord patch(behind(record), behind(values), Dtype::kBF16, kXxh3);
+  patch.apply(behind(base));
+  CHECK(base == target);
+}
+
 TEST_CASE("equal tensors have no record") {
   const std::vector<std::uint64_t> shape = {70000};
   const PatchBytes tensor(140000);

@@ -167,6 +167,17 @@ TEST_CASE("errors of reading name the file; an index that is too large is not re
   CHECK(error.path() == path);
   test::fs::resize_file(path, std::uint64_t{1} << 36);
   CHECK(test::outcome_of([&] { (void)ShardIndex::read(path); }) == "kHeaderTooLarge");
+
+  const auto parsed = test::error_of([] { (void)ShardIndex::parse("[]", "other.json"); });
+  CHECK(parsed.path() == "other.json");
+}
+
+TEST_CASE("the limit on the size of an index holds for texts, too") {
+  std::string text = R"({"weight_map": {}})";
+  text.resize(safetensors::kMaxIndexSize, ' ');
+  CHECK(ShardIndex::parse(text).size() == 0);
+  text += ' ';
+  CHECK(text_of_error(text) == "the index is larger than 100000000 bytes");
 }
 
 #if defined(__linux__)

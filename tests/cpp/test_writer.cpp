@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -197,6 +198,20 @@ TEST_CASE("what a sink needs later is held back, up to the budget") {
         "are held back, and the budget is 1,000");
   writer.write(0, tensors[0].bytes);
   writer.write(2, tensors[2].bytes);
+  writer.commit();
+  CHECK(text == bytes_of_save(tensors));
+}
+
+TEST_CASE("single bytes that lie apart are copied") {
+  const std::vector<OwnTensor> own = {test::tensor_of("a", Dtype::kU8, {1}, 1),
+                                      test::tensor_of("b", Dtype::kU8, {1}, 2),
+                                      test::tensor_of("none", Dtype::kU8, {0}, 3)};
+  const std::vector<TensorData> tensors = test::views_of(own);
+  const std::array<std::byte, 3> bytes = {own[1].bytes[0], std::byte{}, own[0].bytes[0]};
+  std::string text;
+  FileWriter writer(std::make_unique<TestSink>(text, true), plan_file(specs_of(tensors)));
+  writer.copy(safetensors::MemorySource(bytes),
+              std::vector<TensorCopy>{{0, 2}, {1, 0}, {2, bytes.size()}});
   writer.commit();
   CHECK(text == bytes_of_save(tensors));
 }

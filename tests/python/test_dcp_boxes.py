@@ -160,6 +160,11 @@ def test_many_parts_that_are_hard_to_tell_apart():
     assert time.process_time() - begin < 10
 
 
+def test_a_part_has_an_offset_for_each_dimension():
+    with pytest.raises(ValueError, match="zip"):
+        boxes.runs((3, 4), boxes.Box((0,), (3, 4)))
+
+
 def test_fits():
     """Parts that reach out of the whole, or have other dimensions, do not."""
     whole = (3, 4)

@@ -9,6 +9,7 @@ import pytest
 
 from safetensors import _core, delta
 from support.dtype_table import TABLE
+from support.patch_records import change_of
 
 xxhash = pytest.importorskip("xxhash")
 
@@ -70,7 +71,7 @@ def test_the_codec_is_the_reference(row):
             expected = reference.encode(row.name, shape, old, new, set_values)
             assert (bytes(record), bytes(values)) == expected, (size, share, pattern)
             dtype = "U8" if row.bits < 8 else row.name
-            found = _core._PatchRecord(record, values, dtype, "xxh3-128")
+            found = change_of(record, values, dtype)
             blocks = [block for block in reference.decode(*expected).blocks if block is not None]
             assert found.changed == count == sum(block[0].size for block in blocks)
             assert found.base == "xxh3-128:" + reference.digest(row.name, shape, old).hex()
@@ -84,11 +85,11 @@ def test_the_codec_is_the_reference(row):
             assert (filled == target).all()
             codes |= {code for code, number in found.codes.items() if number}
             ours, theirs = bytearray(old), bytearray(old)
-            assert found.check(ours) == "base"
+            assert found.check(row.name, shape, ours, False) == "base"
             found.apply(ours)
             reference.apply(*expected, theirs)
             assert ours == theirs == new
-            assert found.check(ours) == "applied"
+            assert found.check(row.name, shape, ours, False) == "applied"
     assert codes >= {"gap8", "pos16", "bitmap", "runs", "set"}
     assert ("add8" in codes) == (unit > 1)
 
@@ -133,7 +134,7 @@ def test_every_class_of_byte(set_values):
         broken = bytearray(record)
         broken[bit // 8] ^= 1 << bit % 8
         with pytest.raises(delta.PatchError):
-            _core._PatchRecord(bytes(broken), values, "BF16", "xxh3-128")
+            change_of(broken, values, "BF16")
         if bit < 64:
             continue
         corrected = reference.with_check(bytes(broken), values)
@@ -141,10 +142,10 @@ def test_every_class_of_byte(set_values):
             reference.decode(corrected, values)
         except ValueError:
             with pytest.raises(delta.PatchError):
-                _core._PatchRecord(corrected, values, "BF16", "xxh3-128")
+                change_of(corrected, values, "BF16")
             refused += 1
             continue
-        found = _core._PatchRecord(corrected, values, "BF16", "xxh3-128")
+        found = change_of(corrected, values, "BF16")
         ours, theirs = bytearray(old), bytearray(old)
         try:
             reference.apply(corrected, values, theirs)

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from safetensors import SafetensorError, _core, delta
+from support.patch_records import change_of
+
+UNITS = 3 * 65536
 
 
-def a_change(dtype="BF16", units=3 * 65536):
+def a_change(dtype="BF16", units=UNITS):
     """Returns the bytes of a tensor, and those in which some units differ by one."""
     unit = {"BF16": 2, "F32": 4}[dtype]
     old = np.random.default_rng(3).integers(0, 256, unit * units, "u1").view(f"<u{unit}")
@@ -20,7 +23,7 @@ def a_change(dtype="BF16", units=3 * 65536):
     return old.tobytes(), new.tobytes()
 
 
-def a_patch(dtype="BF16", units=3 * 65536, **options):
+def a_patch(dtype="BF16", units=UNITS, **options):
     """Returns old and new bytes, and the record and values between them."""
     old, new = a_change(dtype, units)
     return old, new, *_core._encode_patch(old, new, dtype, [units], **options)[:2]
@@ -29,14 +32,18 @@ def a_patch(dtype="BF16", units=3 * 65536, **options):
 @pytest.mark.parametrize("set_values", [False, True])
 def test_a_wrong_base_is_named_and_left_alone(set_values):
     old, new, record, values = a_patch(set_values=set_values)
-    patch = _core._PatchRecord(record, values, "BF16", "xxh3-128", "h.0.weight")
+    patch = change_of(record, values, "BF16", name="h.0.weight")
+
+    def check(tensor):
+        return patch.check("BF16", [UNITS], tensor, False)
+
     at = np.empty(patch.changed, "i8")
     patch.positions(at)
     for start in [old, new]:
         other = np.frombuffer(start, "<u2").copy()
         other[at[at > 65536][0]] ^= 0x400
         before = other.tobytes()
-        for call in [patch.check, patch.apply]:
+        for call in [check, patch.apply]:
             with pytest.raises(delta.WrongBaseError) as caught:
                 call(other)
             assert caught.value.code == "wrong_base"
@@ -48,7 +55,7 @@ def test_a_wrong_base_is_named_and_left_alone(set_values):
             assert block in str(caught.value)
             assert other.tobytes() == before
     with pytest.raises(delta.WrongBaseError, match="393,214 bytes"):
-        patch.check(old[:-2])
+        check(old[:-2])
 
 
 def test_buffers_may_be_at_any_address():
@@ -56,15 +63,15 @@ def test_buffers_may_be_at_any_address():
     room = bytearray(len(old) + 1)
     tensor = memoryview(room)[1:]
     tensor[:] = old
-    odd = [memoryview(b"x" + part)[1:] for part in (old, new, record, values)]
-    assert _core._encode_patch(odd[0], odd[1], "F32", [70000])[:2] == (record, values)
-    _core._PatchRecord(odd[2], odd[3], "F32", "xxh3-128").apply(tensor)
+    odd = [memoryview(b"x" + part)[1:] for part in (old, new)]
+    assert _core._encode_patch(*odd, "F32", [70000])[:2] == (record, values)
+    change_of(record, values, "F32").apply(tensor)
     assert tensor == new
 
 
 def test_differences_need_a_base():
     old, _, record, values = a_patch()
-    patch = _core._PatchRecord(record, values, "BF16", "xxh3-128", "w")
+    patch = change_of(record, values, "BF16")
     out = np.empty(patch.changed, "<u2")
     with pytest.raises(SafetensorError, match='values="set"'):
         patch.new_values(None, out)
@@ -73,7 +80,7 @@ def test_differences_need_a_base():
     with pytest.raises(SafetensorError, match="room for"):
         patch.positions(np.empty(1, "i8"))
     _, _, record, values = a_patch(set_values=True)
-    patch = _core._PatchRecord(record, values, "BF16", "xxh3-128", "w")
+    patch = change_of(record, values, "BF16")
     out = np.empty(patch.changed, "<u2")
     patch.new_values(None, out)
     assert out.tobytes() == values
@@ -87,14 +94,14 @@ def test_digests_are_the_given_ones():
     record, values, _ = _core._encode_patch(
         old, new, "BF16", [65536], base_digest=sha(old), target_digest=sha(new)
     )
-    patch = _core._PatchRecord(record, values, "BF16", "sha256", "w")
+    patch = change_of(record, values, "BF16", algorithm="sha256")
     assert (patch.base, patch.target) == (sha(old), sha(new))
     assert "add8" in patch.codes
-    assert patch.check(new) == "applied"  # hashlib says so
+    assert patch.check("BF16", [65536], new, False) == "applied"  # hashlib says so
     with pytest.raises(delta.WrongBaseError):
-        patch.check(bytes(len(old)))
+        patch.check("BF16", [65536], bytes(len(old)), False)
     with pytest.raises(delta.PatchError, match="digest"):
-        _core._PatchRecord(record, values, "BF16", "xxh3-128", "w")
+        change_of(record, values, "BF16")
     with pytest.raises(SafetensorError, match="two algorithms"):
         _core._encode_patch(old, new, "BF16", [65536], base_digest=sha(old))
 
@@ -103,22 +110,24 @@ def test_whole_and_removed_tensors():
     data = np.arange(6, dtype="<f4").tobytes()
     digest = "xxh3-128:" + "12" * 16
     record = _core._whole_patch(data, "F32", [2, 3], base_digest=None)
-    patch = _core._PatchRecord(record, data, "F32", "xxh3-128")
+    patch = change_of(record, data, "F32", (2, 3))
     assert (patch.kind, patch.base) == ("whole", None)
     hasher = _core._TensorHasher("F32", [2, 3])
     hasher.update(data)
     assert patch.target == hasher.digest()
-    assert (patch.unit, patch.units, patch.shape, patch.changed, patch.codes) == (0, 0, (), 0, {})
+    assert (patch.unit, patch.units, patch.shape) == (0, 6, (2, 3))
+    assert (patch.changed, patch.codes) == (6, {})
     record = _core._whole_patch(data, "F32", [2, 3], base_digest=digest, target_digest=digest)
-    patch = _core._PatchRecord(record, data, "F32", "xxh3-128", "w")
+    patch = change_of(record, data, "F32", (2, 3))
     assert (patch.base, patch.target) == (digest, digest)
     record = _core._whole_patch(None, "F32", [2, 3], base_digest=digest)
     assert len(record) == 96
-    patch = _core._PatchRecord(record, b"", "F32", "xxh3-128")
+    patch = change_of(record, None, "F32")
     assert (patch.kind, patch.base, patch.target) == ("removed", digest, None)
-    for call in [lambda: patch.check(data), lambda: patch.positions(bytearray())]:
-        with pytest.raises(SafetensorError, match="no blocks"):
-            call()
+    with pytest.raises(delta.WrongBaseError, match="not that of the base"):
+        patch.check("F32", [2, 3], data, False)
+    with pytest.raises(SafetensorError, match="no blocks"):
+        patch.positions(bytearray())
     with pytest.raises(SafetensorError, match="base_digest"):
         _core._whole_patch(None, "F32", [2, 3], base_digest=None)
 
@@ -136,8 +145,8 @@ def test_arguments_are_checked():
     with pytest.raises(SafetensorError, match="dtype and shape"):
         _core._encode_patch(data, data, "F4", [3])
     with pytest.raises(SafetensorError, match="algorithm"):
-        _core._PatchRecord(data, data, "F32", "md5")
+        change_of(data, data, "F32", algorithm="md5")
     old, _, record, values = a_patch()
-    patch = _core._PatchRecord(record, values, "BF16", "xxh3-128")
+    patch = change_of(record, values, "BF16")
     with pytest.raises(BufferError):
         patch.apply(old)

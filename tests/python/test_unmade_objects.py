@@ -20,7 +20,6 @@ COMMON = """
     model = _weights.Model(path, layout="hf", bf16="keep", scales="keep", allow_f16_overflow=False,
                            mmap=True, strict_index=True, allow_gaps=False, cache_bytes=None,
                            quant=None, name="", variant="")
-    whole = _core._whole_patch(b"", "F32", [0], base_digest=None)
     folder = _core._Folder(os.path.dirname(path))
     saving = _core._ModelWriter(path + "-models", "model", False)
     objects = [f, folder, saving, saving.temporary(1),
@@ -31,7 +30,6 @@ COMMON = """
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
                _core._FileWriter(path + "1", True, [], SaveArguments()),
                _core._StagedSave({}, path + "2", SaveArguments()), _core._TensorHasher("F32", [1]),
-               _core._PatchRecord(whole, b"", "F32", "xxh3-128"),
                delta.diff({}, {"a": f.get_tensor("a")})._change("a"),
                safe_open(path, "np").get_tensor("a").base]
     classes = [type(each) for each in objects]

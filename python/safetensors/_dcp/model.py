@@ -22,7 +22,7 @@ from .._typing import Path
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class File(NamedTuple):
+class FullSizePart(NamedTuple):
     """A part of its final size, as any process of the user finds it."""
 
     folder: str
@@ -92,7 +92,7 @@ class FullSizeModel:
             self._split = split.split(nbytes, options.max_shard_size)
         else:
             self._split = _split_by_index(nbytes, options.indices)
-        self.files: list[File] = []
+        self.files: list[FullSizePart] = []
         self.places: dict[str, Place] = {}
         self._lengths: list[bytes] = []
         self._state = WriterState()
@@ -170,7 +170,7 @@ class FullSizeModel:
         total = max([begin + nbytes for begin, nbytes in places], default=len(prologue))
         parts, name = self._files.parts, self._files.temporary(index + 1).name
         parts.write(name, start)
-        self.files.append(File(parts.name, parts.inode, name, total, 0))
+        self.files.append(FullSizePart(parts.name, parts.inode, name, total, 0))
         fd = self.open(index)
         try:
             _reserve(fd, total, os.path.join(parts.path, name))

@@ -34,6 +34,7 @@ from .._torch.wanted import Wanted, gc_paused
 from .._typing import Sources, Verify
 from .._workers import Workers
 from . import rank_files
+from .boxes import Box, fits
 from .parts import SavedPart, SplitTensor
 
 _HALF_NBYTES = 16 << 20
@@ -176,7 +177,7 @@ class StorageReader(_Base):
             )
         begin, sizes = tuple(asked.storage_offsets), tuple(asked.lengths)
         part, form = found
-        if tuple(tensor.shape) != sizes or not _fits(form[1], begin, sizes):
+        if tuple(tensor.shape) != sizes or not fits(tuple(form[1]), Box(begin, sizes)):
             raise failure(
                 "invalid_argument",
                 f"{part.path}: the plan reads {list(sizes)} at {list(begin)} of tensor {name!r}, "
@@ -271,12 +272,6 @@ def _metadata_of(tensor: SplitTensor) -> TensorStorageMetadata:
         for p in tensor.parts
     ]
     return TensorStorageMetadata(TensorProperties(dtype), size, chunks)
-
-
-def _fits(shape: Sequence[int], begin: Sequence[int], sizes: Sequence[int]) -> bool:
-    return len(shape) == len(begin) == len(sizes) and all(
-        b >= 0 and b + size <= whole for b, size, whole in zip(begin, sizes, shape, strict=True)
-    )
 
 
 class _Load:

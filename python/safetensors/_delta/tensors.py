@@ -32,7 +32,7 @@ class Tensors(Protocol):
         ...
 
 
-class File(NamedTuple):
+class OpenShard(NamedTuple):
     """A file of a model, open."""
 
     shard: ShardFile
@@ -48,7 +48,7 @@ class FileTensors:
         with contextlib.ExitStack() as stack:
             opened = open_shards(find_shards(source, choice=choice), None, "pread", stack)
             self.files = [
-                File(shard, handle, names)
+                OpenShard(shard, handle, names)
                 for shard, handle, names in refuse_repeated(opened)
                 if handle is not None
             ]

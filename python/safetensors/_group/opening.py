@@ -33,7 +33,7 @@ _GAP_END = 1 << 63
 _NONE = -1
 
 
-class File(NamedTuple):
+class OpenFile(NamedTuple):
     """An open file."""
 
     handle: safe_open
@@ -48,7 +48,7 @@ class File(NamedTuple):
 class Model(NamedTuple):
     """The files of a load by a group."""
 
-    files: list[File]
+    files: list[OpenFile]
     """Those that some rank takes tensors of: the same on all ranks."""
     unopened: list[str]
     """The tensors of the others."""
@@ -115,7 +115,7 @@ def _refuse_absent_files(shards: Sequence[ShardFile]) -> None:
 
 def _open(
     comm: Communicator, shards: list[ShardFile], backend: str, stack: ExitStack
-) -> list[File]:
+) -> list[OpenFile]:
     from .._remote.shared import Follower, Leader
 
     readers: list[Any] = [None if shard.reader is None else shard.reader() for shard in shards]
@@ -149,7 +149,7 @@ def _open(
             readers[at] = Follower(readers[at], start)
         open_all()
     return [
-        File(handle, names, _core._read_gap(handle), reader)
+        OpenFile(handle, names, _core._read_gap(handle), reader)
         for (handle, names), reader in zip(found, readers, strict=True)
     ]
 
@@ -267,7 +267,7 @@ def _name(shard: ShardFile) -> str:
     return shard.path if shard.reader is not None else os.path.basename(shard.path)
 
 
-def _line(file: File) -> str:
+def _line(file: OpenFile) -> str:
     begin = _core._data_begin(file.handle)
     header = _core._read_range(file.handle, 8, begin - 8)
     names = file.handle.offset_keys()

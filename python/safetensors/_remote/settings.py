@@ -8,13 +8,12 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from .._core import _MAX_THREADS
 from .._near_names import suggestions
 from . import errors
 
 MB = 1 << 20
 _MAX_BYTES = 1 << 30
-_MAX_READS = 256
-"""The most that a load takes from any RangeReader."""
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # Headers that decide how the body is sent, or which part of which version.
 _RESERVED = re.compile(
@@ -73,7 +72,7 @@ class Settings:
         if not isinstance(storage_options, (Mapping, type(None))):
             raise errors.refused("", "storage_options is not a dictionary")
         chosen: dict[str, Any] = {
-            "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", _MAX_READS),
+            "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", _MAX_THREADS),
             "chunk_bytes": _of_environment("SAFETENSORS_REMOTE_CHUNK_MB", _MAX_BYTES // MB, MB),
         }
         chosen = {name: value for name, value in chosen.items() if value is not None}
@@ -191,7 +190,7 @@ _CHECKS = {
     "connect_timeout": _seconds,
     "idle_timeout": _seconds,
     "timeout": _seconds,
-    "concurrency": _count(_MAX_READS),
+    "concurrency": _count(_MAX_THREADS),
     "chunk_bytes": _count(_MAX_BYTES),
     "gap_bytes": _count(_MAX_BYTES, 0),
     "headers": _headers,
