@@ -98,7 +98,7 @@ Model make_model(std::span<const std::uint64_t> sizes, Kind kind = Kind::kBlocks
   return model;
 }
 
-const std::vector<std::uint64_t> kSizes = {10, 2 * kBlock + 5, 0, 3, kBlock, 1000, kBlock - 1};
+const std::vector<std::uint64_t> kSizes = {10, 2 * kBlock + 5, 0, 3, kBlock, 1000, kBlock - 1, 1};
 
 void flip(Model& model, std::uint64_t at) { model.bytes.at(at) ^= std::byte{16}; }
 

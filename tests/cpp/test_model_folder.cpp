@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 #include "open/model_folder.hpp"
 #include "safetensors/detail/model_folder.hpp"
@@ -59,6 +60,17 @@ TEST_CASE("an index shows that a save has ended") {
   test::write_text(dir / kModelFile, "");
   test::write_text(dir / "model-00001-of-00001.safetensors", "");
   CHECK(outcome(dir) == "kIncompleteModel");  // the old file may go in a moment
+}
+
+TEST_CASE("a save that has ended hides no other one") {
+  const TempDir dir;
+  const std::string other = ".other.0123456789abcdef.save";
+  make_save(dir, kSaveFolder);
+  make_save(dir, other);
+  const safetensors::ModelFiles found;
+  const std::vector<std::string> names = {kSaveFolder, "model.safetensors.index.json", other};
+  CHECK(test::outcome_of([&] { (void)check_saves(dir.path(), names, {}, &found); }) ==
+        "kIncompleteModel");
 }
 
 TEST_CASE("other private folders are no save that switches") {

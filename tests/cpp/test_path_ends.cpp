@@ -42,6 +42,9 @@ TEST_CASE("a path is found by its end, in whole parts") {
   CHECK(ends.find("y/x/b.st") == 2);
   CHECK(ends.find("b.st") == std::nullopt);
   CHECK(ends.find("") == std::nullopt);
+  const PathEnds absolute({"/a.st"});
+  CHECK(absolute.find("/a.st") == 0);
+  CHECK(absolute.find("x/a.st") == std::nullopt);
   CHECK(PathEnds({}).find("a.st") == std::nullopt);
   CHECK(PathEnds({""}).find("a.st") == std::nullopt);
 }
