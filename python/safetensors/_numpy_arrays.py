@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ _TYPES: dict[str, Any] = {
 }
 """Maps the format's dtype names to NumPy's built-in dtypes."""
 _TYPES["BOOL"] = bool  # as in upstream
+
 
 def _as_dict(tensor_dict: Any) -> dict[str, Any]:
     """Returns the caller's mapping as a dict."""
@@ -137,9 +139,7 @@ def _packed_f4(array: np.ndarray) -> np.ndarray:
     return halves[0::2] | (halves[1::2] << 4)
 
 
-def _flatten(
-    tensor_dict: dict[str, np.ndarray], keep_alive_buffer: list[Any]
-) -> dict[str, TensorSpec]:
+def _flatten(tensor_dict: Mapping[str, Any], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
     """Returns the argument of `serialize`.
 
     The specs point to memory that `keep_alive_buffer` owns once this function returns.
