@@ -141,10 +141,16 @@ py::handle owner_of_buffer(py::handle object) noexcept {
   return is_view && PyMemoryView_GET_BASE(object.ptr()) == nullptr ? py::handle() : object;
 }
 
-Loan::Loan(py::handle owner, std::span<const std::byte> bytes) : lent_(make_lent()) {
+Loan::Loan(py::handle owner, std::span<const std::byte> bytes)
+    : Loan(owner, {const_cast<std::byte*>(bytes.data()), bytes.size()}, true) {}
+
+Loan::Loan(std::span<std::byte> bytes) : Loan({}, bytes, false) {}
+
+Loan::Loan(py::handle owner, std::span<std::byte> bytes, bool is_readonly) : lent_(make_lent()) {
   Lent& lent = lent_of(lent_.ptr());
-  lent.data = const_cast<std::byte*>(bytes.data());  // exported as read-only
+  lent.data = bytes.data();
   lent.nbytes = static_cast<Py_ssize_t>(bytes.size());
+  lent.is_readonly = is_readonly;
   lent.owner = py::reinterpret_borrow<py::object>(owner);
   make_view();
 }
@@ -156,6 +162,13 @@ Loan::Loan(Buffer buffer, std::size_t nbytes, bool is_readonly) : lent_(make_len
   lent.is_readonly = is_readonly;
   lent.buffer = std::move(buffer);
   make_view();
+}
+
+void Loan::revoke() noexcept {
+  const py::error_scope pending;
+  const auto released =
+      py::reinterpret_steal<py::object>(PyObject_CallMethod(view_.ptr(), "release", nullptr));
+  if (!released) PyErr_WriteUnraisable(view_.ptr());
 }
 
 void Loan::make_view() {

@@ -52,6 +52,9 @@ class Loan {
   /// Lends bytes that `owner` owns, to be read. Null is an owner only if the borrower is known to
   /// keep nothing.
   Loan(py::handle owner, std::span<const std::byte> bytes);
+  /// Lends memory that is to be written. Requires: the borrower is known to keep nothing, but for
+  ///   the view in frames of a traceback: see revoke().
+  explicit Loan(std::span<std::byte> bytes);
   /// Lends the first bytes of a buffer. Requires: the buffer has as many.
   Loan(Buffer buffer, std::size_t nbytes, bool is_readonly);
   Loan(const Loan&) = delete;
@@ -59,7 +62,7 @@ class Loan {
   /// Ends a loan whose call raised: what is left of the view stays valid.
   ~Loan();
 
-  /// Returns the memoryview. Requires: take_back() was not called.
+  /// Returns the memoryview. Requires: neither take_back() nor revoke() was called.
   [[nodiscard]] py::handle view() const noexcept { return view_; }
   /// Ends the loan. Returns the buffer that was lent, if any.
   ///
@@ -69,8 +72,12 @@ class Loan {
   /// Raises SafetensorError, which names the borrower, if references are left then; what Ctrl-C
   /// raises meanwhile. The GIL is released while it waits.
   Buffer take_back(std::string_view borrower);
+  /// Ends a loan whose call raised, and makes the view itself useless, also where a traceback keeps
+  /// it.
+  void revoke() noexcept;
 
  private:
+  Loan(py::handle owner, std::span<std::byte> bytes, bool is_readonly);
   void make_view();
   /// Ends the loan if nothing is exported any more. Returns whether that is so.
   [[nodiscard]] bool is_back() noexcept;

@@ -15,6 +15,7 @@
 #include "errors.hpp"
 #include "gil.hpp"
 #include "lazy_value.hpp"
+#include "loan.hpp"
 #include "python_exception.hpp"
 
 namespace safetensors::python {
@@ -86,28 +87,6 @@ class Exported {
 
  private:
   Py_buffer view_{};
-};
-
-/// A memoryview of memory, which it releases: Python code that keeps it cannot use it.
-class View {
- public:
-  explicit View(std::span<std::byte> to)
-      : view_(py::reinterpret_steal<py::object>(PyMemoryView_FromMemory(
-            reinterpret_cast<char*>(to.data()), static_cast<Py_ssize_t>(to.size()), PyBUF_WRITE))) {
-    if (!view_) throw py::error_already_set();
-  }
-  View(const View&) = delete;
-  View& operator=(const View&) = delete;
-  ~View() {
-    const py::error_scope pending;
-    const auto result =
-        py::reinterpret_steal<py::object>(PyObject_CallMethod(view_.ptr(), "release", nullptr));
-    if (!result) PyErr_WriteUnraisable(view_.ptr());
-  }
-  [[nodiscard]] PyObject* ptr() const noexcept { return view_.ptr(); }
-
- private:
-  py::object view_;
 };
 
 /// Calls a function. Python before 3.14 ends a thread that needs the GIL while the interpreter
@@ -247,10 +226,14 @@ void PythonSource::request(std::uint64_t offset, std::uint64_t nbytes, std::span
   };
   const py::object begin = to_int(offset);
   if (fill_ != nullptr && !to.empty()) {
-    const View view(to);
-    const std::array<PyObject*, 2> arguments = {begin.ptr(), view.ptr()};
+    Loan loan(to);
+    const std::array<PyObject*, 2> arguments = {begin.ptr(), loan.view().ptr()};
     const py::object is_filled = call(fill_, arguments);
-    if (!is_filled) throw taken_error();
+    if (!is_filled) {
+      const Error error = taken_error();
+      loan.revoke();
+      throw error;
+    }
     if (is_filled.ptr() == Py_True) return;
   }
   const py::object wanted = to_int(nbytes);

@@ -52,7 +52,8 @@ class Leader:
         return data
 
     def _safetensors_fill(self, offset: int, view: memoryview) -> bool:
-        return not self._is_open and fill(self._reader, offset, view)
+        is_known = self._is_open or offset + len(view) <= len(self._first)
+        return not is_known and fill(self._reader, offset, view)
 
     def start(self) -> Start:
         """Returns what the other processes need. Called when the header was read."""
