@@ -142,17 +142,15 @@ class HttpReader:
         return transfer.data
 
     def _safetensors_fill(self, offset: int, view: memoryview) -> bool:
-        """Reads into a view; see _range_reader.
+        """Receives bytes into a view; see _range_reader. Not those that open() has received.
 
         Raises:
             SafetensorError: they cannot be read, or are of another version.
         """
-        whole, nbytes = self._whole, len(view)
-        self._check_range(offset, nbytes)
-        if whole is not None:
-            view[:] = whole[offset : offset + nbytes]
-        elif nbytes != 0:
-            self._receive(Transfer(offset, nbytes, into=view))
+        if self._whole is not None or len(view) == 0:
+            return False
+        self._check_range(offset, len(view))
+        self._receive(Transfer(offset, len(view), into=view))
         return True
 
     def _check_range(self, offset: int, nbytes: int) -> None:
