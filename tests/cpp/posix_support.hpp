@@ -106,4 +106,12 @@ class Umask {
   mode_t old_;
 };
 
+/// Moves a folder to a path beside it, `moved`, and makes a new one at its path, with a file
+/// `text_at` that says "of another model": what somebody else may do while the folder is held open.
+inline void replace_folder(const fs::path& folder, const fs::path& text_at) {
+  fs::rename(folder, folder.parent_path() / "moved");
+  fs::create_directory(folder);
+  write_text(text_at, "of another model");
+}
+
 }  // namespace test

@@ -174,10 +174,7 @@ TEST_CASE("a folder that is renamed during a save keeps it, and sums at its old 
   REQUIRE(test::fs::exists(sums));
   bool is_moved = false;
   const auto move = [&] {
-    if (std::exchange(is_moved, true)) return;
-    test::fs::rename(folder / "m", folder / "moved");
-    test::fs::create_directory(folder / "m");
-    test::write_text(sums, "of another model");
+    if (!std::exchange(is_moved, true)) test::replace_folder(folder / "m", sums);
   };
   test::save(next, folder / "m", {.interrupt = move});
   CHECK(is_moved);
