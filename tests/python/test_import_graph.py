@@ -11,6 +11,7 @@ import safetensors
 from support import children
 
 ROOT = pathlib.Path(safetensors.__file__).parent
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 FILES = {
     ".".join(["safetensors", *path.relative_to(ROOT).with_suffix("").parts]): path
     for path in sorted(ROOT.rglob("*.py"))
@@ -216,12 +217,72 @@ def test_patches_import_no_framework():
     script = "from safetensors import delta\nprint(*sys.modules)"
     loaded = children.run(script).split()
     assert {"numpy", "torch", "ctypes", "safetensors._remote"}.isdisjoint(loaded)
-    for name, path in MODULES.items():
-        if "_delta" not in name and name != "safetensors.delta":
-            found = {each for each in imports_of(name, path) if "_delta" in each}
-            if name == "safetensors":  # for freezers: the compiled module imports it
-                found.remove("safetensors._delta.errors")
-            assert not found, name
+
+
+ADDITIONS = {
+    "_cli": {"__main__", "_cli"},
+    "_dcp": {"_dcp", "dcp"},
+    "_delta": {"_delta", "delta"},
+    "_group": {"_group", "plugins"},
+    "_outline": {"_outline", "_summary"},
+    "_remote": {"_remote"},
+    "signing": {"signing"},
+    "weights": {"_weight_models", "_weights", "weights"},
+}
+"""What the package has beside the drop-in: the rooms of each addition."""
+
+DOORS = {
+    ("safetensors", "_delta"): "freezers look here for what the compiled module imports",
+    ("safetensors", "_outline"): "what a notebook shows of a handle",
+    ("safetensors", "_remote"): "safe_open of a URL",
+    ("_checking.verify", "_remote"): "verify of a URL",
+    ("_paths", "_remote"): "tells URLs from paths",
+    ("_shards", "_remote"): "models at a URL, and links of the hub's cache",
+    ("_torch.load_files", "_group"): "a load with a group",
+    ("_torch.load_into", "_group"): "likewise",
+    ("plan", "_outline"): "what a notebook shows of a plan",
+}
+"""Modules of the drop-in that import an addition, each with what for."""
+
+BETWEEN_ADDITIONS = {
+    "_cli": {"_delta", "_outline", "signing", "weights"},
+    "_delta": {"_outline"},
+    "_group": {"_remote"},
+    "_outline": {"weights"},
+    "weights": {"_outline"},
+}
+
+
+def test_the_drop_in_imports_additions_at_named_doors():
+    """docs/design.md: who maintains the drop-in can leave the additions unread."""
+    addition_of = {room: name for name, rooms in ADDITIONS.items() for room in rooms}
+    assert addition_of.keys() <= {room_of(name) for name in FILES | dict.fromkeys(COMPILED)}
+    doors, between = set(), {}
+    for name, path in FILES.items():
+        own = addition_of.get(room_of(name))
+        for each in imports_of(name, path):
+            other = addition_of.get(room_of(each))
+            if other in (own, None):
+                continue
+            if own is None:
+                doors.add((name.removeprefix("safetensors."), other))
+            else:
+                between.setdefault(own, set()).add(other)
+    assert doors == DOORS.keys()
+    assert between == BETWEEN_ADDITIONS
+
+
+def test_the_drop_in_stays_of_a_size_that_one_person_knows():
+    """A change that would make it longer than this takes something out, or makes an addition."""
+    sources = [*REPOSITORY.glob("include/**/*.hpp"), *REPOSITORY.glob("src/**/*.[ch]pp")]
+    if not sources:
+        pytest.skip("the sources are not beside the tests")
+    aside = {REPOSITORY / "src" / room for room in ("c", "patch")}
+    found = [path for path in sources if aside.isdisjoint(path.parents)]
+    rooms = {room for rooms in ADDITIONS.values() for room in rooms}
+    found += [path for name, path in FILES.items() if room_of(name) not in rooms]
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in found)
+    assert 40_000 < lines < 52_000
 
 
 def test_schedules_of_groups_are_pure():
