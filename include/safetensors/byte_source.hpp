@@ -18,7 +18,8 @@ struct ReadCost {
   /// read times the throughput, divided by the number of concurrent reads.
   std::uint64_t gap_nbytes = std::uint64_t{64} << 10;
   std::uint64_t chunk_nbytes = 0;  ///< of one read; 0: as LoadConfig says
-  std::uint64_t alignment = 4096;  ///< reads of whole chunks begin and end at multiples of it
+  /// Reads of whole chunks begin and end at multiples of it; at most a chunk.
+  std::uint64_t alignment = 4096;
   std::uint64_t first_nbytes = std::uint64_t{64} << 10;  ///< of the first read of a header
   /// Whether a read is a request to a server: then each chunk is one read_parts().
   bool is_request = false;
@@ -53,8 +54,9 @@ class SAFETENSORS_API ByteSource {
   /// Fills `parts` from one read of `nbytes` bytes at `offset`.
   ///
   /// By default it calls read_at(), for long parts with their own memory, for short neighbours with
-  /// up to 1 MiB of scratch memory. A source that holds what it has read in memory of its own, such
-  /// as an answer of a server, overrides it and copies from there.
+  /// up to 1 MiB of scratch memory; if a read is a request (ReadCost), it reads several parts by
+  /// one read_at() of the whole range. A source that holds what it has read in memory of its own
+  /// overrides it and copies from there.
   ///
   /// Requires: the parts lie within the range, in the order of their offsets; they may overlap.
   /// Throws: as read_at().

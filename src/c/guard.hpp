@@ -37,12 +37,22 @@ std::int32_t report(safetensors_error* error, std::int32_t code, const Report& w
 std::int32_t report(safetensors_error* error, const Error& thrown) noexcept;
 std::int32_t report(safetensors_error* error, const Stopped& thrown) noexcept;
 
+/// Returns SAFETENSORS_OK, with no text, path or subject in `error`.
+inline std::int32_t succeed(safetensors_error* error) noexcept {
+  if (error == nullptr) return SAFETENSORS_OK;
+  error->code = SAFETENSORS_OK;
+  error->os_error = error->detail = 0;
+  error->path = error->subject = 0;
+  error->text[0] = '\0';
+  return SAFETENSORS_OK;
+}
+
 /// Runs `work`. Returns SAFETENSORS_OK, or the code of the exception that it threw.
 template <typename Work>
 std::int32_t guarded(safetensors_error* error, const Work& work) noexcept {
   try {
     work();
-    return report(error, SAFETENSORS_OK);
+    return succeed(error);
   } catch (const Error& thrown) {
     return report(error, thrown);
   } catch (const Stopped& thrown) {

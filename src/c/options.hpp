@@ -50,6 +50,13 @@ inline void check_reserved(std::uint32_t reserved) {
   if (reserved != 0) fail(ErrorCode::kInvalidArgument, "`reserved` is not 0");
 }
 
+/// Throws: Error kInvalidArgument unless a member that is 1 or 0 is one of these.
+inline void check_bool(std::uint32_t value, const char* member) {
+  if (value <= 1) return;
+  fail(ErrorCode::kInvalidArgument,
+       std::string(member) + " is " + std::to_string(value) + ", which is neither 1 nor 0");
+}
+
 /// The callbacks that watch a call.
 class Watch {
  public:

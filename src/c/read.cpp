@@ -161,14 +161,27 @@ class Reads {
     const Interrupt interrupt = watch.interrupt();
     if (watch.has_progress() || is_request_) {
       load(watch, interrupt);
-    } else if (!reads_.empty()) {
+    } else if (is_bulk_) {
       file_.read(reads_.all(), interrupt);
+    } else if (!reads_.empty()) {  // without lists, which take longer to make than a row to copy
+      const ModelRead& only = reads_.all().front();
+      const SafeOpen& from = *selected_.all().front().from;
+      if (only.runs.empty()) {
+        from.read(*only.tensor.info, only.to, interrupt);
+      } else {
+        from.read(*only.tensor.info, only.runs, only.to, interrupt);
+      }
     }
     if (!pieces_.empty()) convert(watch, interrupt);
     watch.show(total(), total());
   }
 
  private:
+  /// Returns whether each read of the file is a request to a server.
+  static bool is_request(const SafeOpen& from) {
+    return from.backend() == safetensors::Backend::kSource && from.source()->cost().is_request;
+  }
+
   [[nodiscard]] std::uint64_t total() const noexcept { return stored_nbytes_ + piece_nbytes_; }
 
   void add(const safetensors_request& request) {
@@ -190,10 +203,10 @@ class Reads {
     if (!is_converted) {
       reads_.add({{&info, selected.file}, {to, safetensors::memory_size(request.room)}, runs});
       stored_nbytes_ += nbytes;
-      is_request_ = is_request_ || (from.backend() == safetensors::Backend::kSource &&
-                                    from.source()->cost().is_request);
+      is_request_ = is_request_ || is_request(from);
       return;
     }
+    if (is_request(from)) readers_ = std::max(readers_, from.source()->concurrency());
     const auto take = [&](const ByteRuns& part) {
       pieces_.push_back({&from, &info, part, to, info.dtype, dtype});
     };
@@ -234,7 +247,10 @@ class Reads {
       watch.show(done.load(std::memory_order_relaxed), total());
     };
     const bool is_watched = interrupt || watch.has_progress();
-    safetensors::parallel_for(pieces_.size(), piece_nbytes_, task, is_watched ? both : Interrupt());
+    // A server answers several small requests at once, too.
+    const std::uint64_t nbytes = readers_ > 1 ? UINT64_MAX : piece_nbytes_;
+    safetensors::parallel_for(pieces_.size(), nbytes, task, is_watched ? both : Interrupt(),
+                              readers_);
   }
 
   const safetensors_file& file_;
@@ -244,7 +260,8 @@ class Reads {
   std::vector<Piece> pieces_;     // what is
   std::uint64_t stored_nbytes_ = 0;
   std::uint64_t piece_nbytes_ = 0;
-  bool is_request_ = false;
+  bool is_request_ = false;  // reads_ has some of a server
+  unsigned readers_ = 0;     // at once, of what is converted and is of a server
 };
 
 }  // namespace

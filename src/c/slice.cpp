@@ -29,6 +29,9 @@ using safetensors::c::Taken;
 namespace {
 
 Index index_of(const safetensors_index& index) {
+  if (index.count != 0 && index.kind != SAFETENSORS_LIST) {
+    fail(ErrorCode::kInvalidArgument, "an index that is no list has a `count` that is not 0");
+  }
   switch (index.kind) {
     case SAFETENSORS_ALL:
       return Index::all();
@@ -91,13 +94,10 @@ Taken safetensors::c::take(const safetensors_file& file, std::uint32_t number,
       return {std::move(part.region.shape), OneOrMany(std::move(part.runs))};
     }
     std::array<Index, 4> few{};  // most expressions need no memory of the heap
-    Part part;
-    if (all.size() <= few.size()) {
-      std::ranges::transform(all, few.begin(), index_of);
-      part = safetensors::select_part(info, std::span(few).first(all.size()));
-    } else {
-      part = safetensors::select_part(info, expression_of(all));
-    }
+    const bool are_few = all.size() <= few.size();
+    if (are_few) std::ranges::transform(all, few.begin(), index_of);
+    Part part = are_few ? safetensors::select_part(info, std::span(few).first(all.size()))
+                        : safetensors::select_part(info, expression_of(all));
     return {std::move(part.selection.shape), OneOrMany(std::move(part.runs))};
   } catch (const Error& error) {
     const std::string* const path = file.path(number);

@@ -43,6 +43,7 @@ ReadCost CallerSource::cost() const noexcept {
   ReadCost cost;
   if (source_.gap_nbytes != 0) cost.gap_nbytes = source_.gap_nbytes;
   cost.chunk_nbytes = source_.chunk_nbytes;
+  cost.alignment = 1;
   cost.is_request = source_.is_request != 0;
   return cost;
 }
@@ -68,6 +69,7 @@ std::shared_ptr<CallerSource> source_of(const safetensors_source* source) {
   check_pointer(source, 1, "source");
   const safetensors_source copy = options_of(source, "source");
   if (copy.read == nullptr) fail(ErrorCode::kInvalidArgument, "read is NULL");
+  check_bool(copy.is_request, "is_request");
   return std::make_shared<CallerSource>(copy);
 }
 

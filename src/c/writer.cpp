@@ -150,6 +150,7 @@ std::int32_t safetensors_writer_create_sink(const safetensors_sink* sink,
     if (copy.write == nullptr) fail(ErrorCode::kInvalidArgument, "write is NULL");
     auto owned = std::make_unique<CallerSink>(copy);
     safetensors::c::check_reserved(copy.reserved);
+    safetensors::c::check_bool(copy.seeks, "seeks");
     check_pointer(writer, 1, "writer");
     const auto given = safetensors::c::save_options_of(options, SAFETENSORS_BLOCKS);
     *writer = create(tensors, count, given, [&] { return std::move(owned); });

@@ -35,9 +35,15 @@ std::uint64_t ByteSource::divide(std::uint64_t /*begin*/, std::uint64_t limit) c
   return limit;
 }
 
-void ByteSource::read_parts(std::uint64_t /*offset*/, std::uint64_t nbytes,
+void ByteSource::read_parts(std::uint64_t offset, std::uint64_t nbytes,
                             std::span<const ReadPiece> parts) const {
-  const std::uint64_t short_nbytes = short_piece(cost());
+  const ReadCost reads = cost();
+  if (reads.is_request && parts.size() > 1) {
+    const Buffer answer(static_cast<std::size_t>(nbytes));
+    read_at(offset, answer.bytes());
+    return io::copy_parts(offset, answer.bytes(), parts);
+  }
+  const std::uint64_t short_nbytes = short_piece(reads);
   Buffer scratch;
   for (std::size_t i = 0; i < parts.size();) {
     // A long part, or as many short ones as fit in the scratch memory.

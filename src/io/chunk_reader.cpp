@@ -150,6 +150,9 @@ void read_plan(const ByteSource& source, const ReadPlan& plan, std::uint64_t nby
 PlannedSource planned(const ByteSource& source, std::uint64_t chunk_nbytes) {
   PlannedSource planned{.nbytes = source.size(), .cost = source.cost(), .source = &source};
   if (planned.cost.chunk_nbytes == 0) planned.cost.chunk_nbytes = chunk_nbytes;
+  // A longer one would let a chunk end before it begins.
+  planned.cost.alignment =
+      std::clamp<std::uint64_t>(planned.cost.alignment, 1, planned.cost.chunk_nbytes);
   if (planned.cost.is_request) planned.max_nbytes = planned.cost.chunk_nbytes;
   return planned;
 }

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "c_support.hpp"
@@ -26,6 +28,9 @@ struct Fake {
   std::uint64_t ends_at = UINT64_MAX;       ///< reads return 0 from here on
   std::int64_t more = 0;                    ///< added to what a read returns
   const safetensors_file* reads = nullptr;  ///< another file that each read reads
+  int meets = 0;                            ///< reads of data wait a while for so many others
+  std::atomic<int> there = 0;
+  std::atomic<int> most = 0;
   std::atomic<std::int64_t> calls = 0;
   std::atomic<int> releases = 0;
   std::atomic<bool> is_good = true;
@@ -46,6 +51,15 @@ std::int64_t read(void* context, std::uint64_t offset, void* to, std::size_t nby
         test::read(fake.reads, other, &value, sizeof value, error) != 0) {
       return -1;
     }
+  }
+  if (fake.meets != 0 && nbytes == 20) {
+    const int now = ++fake.there;
+    for (int seen = fake.most; seen < now && !fake.most.compare_exchange_weak(seen, now);) {
+    }
+    for (int i = 0; i < 1000 && fake.most < fake.meets; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    --fake.there;
   }
   const std::uint64_t end = std::min<std::uint64_t>(fake.bytes.size(), fake.ends_at);
   if (offset >= end) return fake.more;
@@ -113,6 +127,83 @@ TEST_CASE("C: a source is read like a file, whatever its reads return at once") 
       CHECK(fake.releases == 1);
     }
   }
+}
+
+TEST_CASE("C: chunks of a source have any length, also below a page") {
+  const std::vector<OwnTensor> tensors = {test::tensor_of("a", safetensors::Dtype::kU8, {3001}),
+                                          test::tensor_of("b", safetensors::Dtype::kF32, {5, 700})};
+  for (const std::uint64_t chunk_nbytes : {1U, 1000U, 4095U, 4097U}) {
+    CAPTURE(chunk_nbytes);
+    Fake fake{bytes_of(tensors)};
+    safetensors_source source = source_of(fake);
+    source.is_request = 1;
+    source.chunk_nbytes = chunk_nbytes;
+    safetensors_file* opened = nullptr;
+    REQUIRE(open(source, &opened) == SAFETENSORS_OK);
+    for (const OwnTensor& tensor : tensors) {
+      safetensors_tensor found{};
+      REQUIRE(safetensors_find(opened, tensor.name.data(), tensor.name.size(), &found, nullptr) ==
+              SAFETENSORS_OK);
+      std::vector<std::byte> memory(tensor.bytes.size());
+      CHECK(test::read(opened, found, memory.data(), memory.size(), nullptr) == SAFETENSORS_OK);
+      CHECK(memory == tensor.bytes);
+    }
+    safetensors_close(opened);
+  }
+}
+
+TEST_CASE("C: tensors that share a chunk are one request") {
+  std::vector<OwnTensor> tensors;
+  for (int i = 0; i < 20; ++i) {
+    tensors.push_back(test::tensor_of(std::to_string(i), safetensors::Dtype::kU8, {300'000}));
+  }
+  for (const auto& [is_request, calls] : {std::pair{1U, 1}, std::pair{0U, 20}}) {
+    Fake fake{bytes_of(tensors)};
+    safetensors_source source = source_of(fake);
+    source.is_request = is_request;
+    source.concurrency = 1;
+    source.chunk_nbytes = 8 << 20;
+    safetensors_file* opened = nullptr;
+    REQUIRE(open(source, &opened) == SAFETENSORS_OK);
+    std::vector<safetensors_tensor> found(tensors.size());
+    std::vector<std::vector<std::byte>> memory(tensors.size(), std::vector<std::byte>(300'000));
+    std::vector<safetensors_request> requests;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      REQUIRE(safetensors_find(opened, tensors[i].name.data(), tensors[i].name.size(), &found[i],
+                               nullptr) == SAFETENSORS_OK);
+      requests.push_back(
+          {&found[i], nullptr, 0, memory[i].data(), memory[i].size(), SAFETENSORS_AS_STORED, 0});
+    }
+    fake.calls = 0;
+    CHECK(safetensors_read(opened, requests.data(), requests.size(), nullptr, nullptr) == 0);
+    CHECK(fake.calls == calls);
+    for (std::size_t i = 0; i < tensors.size(); ++i) CHECK(memory[i] == tensors[i].bytes);
+    safetensors_close(opened);
+  }
+}
+
+TEST_CASE("C: a server is asked for several tensors at once, also if they are converted") {
+  std::vector<OwnTensor> tensors;
+  for (int i = 0; i < 8; ++i) {
+    tensors.push_back(test::tensor_of(std::to_string(i), safetensors::Dtype::kF16, {10}));
+  }
+  Fake fake{bytes_of(tensors)};
+  fake.meets = 4;
+  safetensors_source source = source_of(fake);
+  source.is_request = 1;
+  source.concurrency = 4;
+  safetensors_file* opened = nullptr;
+  REQUIRE(open(source, &opened) == SAFETENSORS_OK);
+  std::vector<safetensors_tensor> found(tensors.size());
+  std::vector<std::vector<float>> memory(tensors.size(), std::vector<float>(10));
+  std::vector<safetensors_request> requests;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    REQUIRE(safetensors_at(opened, i, &found[i], nullptr) == SAFETENSORS_OK);
+    requests.push_back({&found[i], nullptr, 0, memory[i].data(), 40, SAFETENSORS_F32, 0});
+  }
+  CHECK(safetensors_read(opened, requests.data(), requests.size(), nullptr, nullptr) == 0);
+  CHECK(fake.most == 4);
+  safetensors_close(opened);
 }
 
 TEST_CASE("C: the hostile table gives the same codes through a source") {
@@ -270,6 +361,10 @@ TEST_CASE("C: a struct of a source that is wrong is not taken, other errors rele
   CHECK(named(open(source, &opened)) == "kInvalidArgument");
   CHECK(named(safetensors_open_source(nullptr, nullptr, 0, nullptr, &opened, nullptr)) ==
         "kInvalidArgument");
+  CHECK(fake.releases == 0);
+  source = source_of(fake);
+  source.is_request = 2;
+  CHECK(named(open(source, &opened)) == "kInvalidArgument");
   CHECK(fake.releases == 0);
   source = source_of(fake);
   CHECK(named(open(source, nullptr)) == "kInvalidArgument");
