@@ -18,6 +18,7 @@
 using safetensors::Device;
 using safetensors::ErrorCode;
 using safetensors::fail;
+using safetensors::Interrupt;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
 using safetensors::c::LoadList;
@@ -46,13 +47,15 @@ struct safetensors_load {
       fail(ErrorCode::kInvalidArgument, "another thread waits for this load");
     }
     const Waiting waiting{is_waiting_};
-    try {
-      load_.wait(watch.interrupt(), watch.progress());
-      check_running();
-    } catch (const Stopped& stopped) {
-      stopped_by_ = stopped.value;
-      throw;
-    }
+    const Interrupt interrupt = watch.interrupt();
+    load_.wait(
+        [&] {
+          if (interrupt) keep_stop(interrupt);
+        },
+        [&](std::uint64_t done, std::uint64_t total) {
+          keep_stop([&] { watch.show(done, total); });
+        });
+    check_running();
   }
 
   /// Returns the number of a request that is loaded, or after the last one how many there are.
@@ -74,6 +77,18 @@ struct safetensors_load {
     std::atomic<bool>& is_waiting;
     ~Waiting() { is_waiting = false; }
   };
+
+  /// Calls a callback of the program. If it stops the load, keeps its number before other threads
+  /// can see that the load has stopped.
+  template <typename Callback>
+  void keep_stop(const Callback& callback) {
+    try {
+      callback();
+    } catch (const Stopped& stopped) {
+      stopped_by_ = stopped.value;
+      throw;
+    }
+  }
 
   void check_running() const {
     if (load_.is_stopped()) throw Stopped{stopped_by_};

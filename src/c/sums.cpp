@@ -17,6 +17,7 @@
 #include "c/options.hpp"
 #include "c/path.hpp"
 #include "safetensors/digest.hpp"
+#include "safetensors/layout.hpp"
 #include "safetensors/verify.hpp"
 
 using safetensors::Damage;
@@ -184,6 +185,7 @@ std::int32_t safetensors_digest(const safetensors_tensor* tensor,
     check_pointer(text, 1, "text");
     const std::span bytes(static_cast<const std::byte*>(tensor->data),
                           safetensors::memory_size(tensor->nbytes));
+    (void)safetensors::detail::checked({info.name, info.shape, bytes, info.dtype});
     put_digest(safetensors::tensor_digest(safetensors::DigestAlgorithm::kXxh3_128, info.dtype,
                                           info.shape, bytes),
                text);

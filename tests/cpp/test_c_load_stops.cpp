@@ -94,6 +94,33 @@ TEST_CASE("C: an interrupt of a wait stops the load; one of next does not") {
   if (code != 0) CHECK(error.detail == 6);
 }
 
+TEST_CASE("C: threads that take tensors learn the number that stopped the load") {
+  for (int i = 0; i < 50; ++i) {
+    Gate gate(file_bytes_of(model_tensors()));
+    const test::File file = gate.open();
+    Memory memory;
+    const auto options = memory.options();
+    LoadHandle load;
+    REQUIRE(start(file, Requests(file).all, &options, load) == SAFETENSORS_OK);
+    std::int32_t code = 0;
+    safetensors_error found{};
+    std::thread other([&] {
+      for (std::size_t number = 0; code == 0 && number != 4;) {
+        code = safetensors_load_next(load.get(), &number, nullptr, &found);
+      }
+    });
+    const auto stops = watch_of(&gate, [](void* context) -> std::int32_t {
+      static_cast<Gate*>(context)->is_open = true;
+      return 6;
+    });
+    while (gate.waiting == 0) std::this_thread::yield();
+    const std::int32_t waited = safetensors_load_wait(load.get(), &stops, nullptr);
+    other.join();
+    CHECK(waited == SAFETENSORS_STOPPED);
+    if (code != 0) CHECK(found.detail == 6);
+  }
+}
+
 TEST_CASE("C: a source that fails ends a load with its code, for each call") {
   for (const std::int32_t code : {SAFETENSORS_IO, SAFETENSORS_STOPPED}) {
     Gate gate(file_bytes_of(model_tensors()));
