@@ -14,19 +14,13 @@
 
 namespace safetensors {
 
-/// Returns a name for an error text, truncated between characters after 500 bytes. Control
-/// characters are escaped as in JSON: a NUL would end the text, and a newline or an escape sequence
-/// could forge other output.
-[[nodiscard]] inline std::string clipped(std::string_view name) {
-  constexpr std::size_t kMaxBytes = 500;
+/// Returns a text as one line: control characters are escaped as in JSON. A NUL would end the text,
+/// and a newline or an escape sequence could forge other output.
+[[nodiscard]] inline std::string one_line(std::string_view given) {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::size_t end = std::min(name.size(), kMaxBytes);
-  if (end < name.size()) {
-    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
-  }
   std::string text;
-  text.reserve(end);
-  for (const char c : name.substr(0, end)) {
+  text.reserve(given.size());
+  for (const char c : given) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte != 0x7F) {
       text += c;
@@ -36,7 +30,16 @@ namespace safetensors {
       text += kDigits[byte & 0xF];
     }
   }
-  return end < name.size() ? text + "..." : text;
+  return text;
+}
+
+/// Returns a name for an error text: one line, truncated between characters after 500 bytes.
+[[nodiscard]] inline std::string clipped(std::string_view name) {
+  constexpr std::size_t kMaxBytes = 500;
+  if (name.size() <= kMaxBytes) return one_line(name);
+  std::size_t end = kMaxBytes;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  return one_line(name.substr(0, end)) + "...";
 }
 
 /// Returns 1234567 as "1,234,567".
