@@ -41,7 +41,11 @@ Save state_of(const fs::path& save) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(save, error);
   if (status.type() == fs::file_type::not_found) return Save::kGone;
+#ifdef _WIN32
+  const fs::perms others{};  // Windows has access lists, of which the status shows nothing
+#else
   const fs::perms others = fs::perms::group_all | fs::perms::others_all;
+#endif
   if (status.type() != fs::file_type::directory || (status.permissions() & others) != fs::perms{}) {
     return Save::kNone;  // it is no save
   }
@@ -72,7 +76,7 @@ FolderNames names_in(const fs::path& folder) {
   } catch (const fs::filesystem_error& error) {
     fail(ErrorCode::kIo, {},
          {.path = folder,
-          .os_error = error.code().value(),
+          .os_error = error.code().default_error_condition().value(),
           .operation = ErrorContext::Operation::kRead});
   }
   return names;
