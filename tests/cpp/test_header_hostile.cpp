@@ -165,7 +165,7 @@ TEST_CASE("heavy rows: the table's results, within 8 times the header and 64 MB 
   }
 }
 
-TEST_CASE("time is linear in the header") {
+TEST_CASE("time is linear in the header" * doctest::test_suite("timed")) {
   const std::string entry = R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   const auto repeated = [](std::string_view text, std::size_t count) {
     std::string out;

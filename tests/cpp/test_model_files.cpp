@@ -224,7 +224,7 @@ TEST_CASE("any names give files of the folder or an error") {
   }
 }
 
-TEST_CASE("100,000 names take a bounded time") {
+TEST_CASE("100,000 names take a bounded time" * doctest::test_suite("timed")) {
   const auto seconds = [](const Names& names) {
     const auto begin = std::chrono::steady_clock::now();
     (void)test::outcome_of([&] { (void)choose(names); });

@@ -190,7 +190,7 @@ TEST_CASE("an index that is not a regular file is refused at once") {
 }
 
 #if !defined(TEST_SANITIZED)
-TEST_CASE("time is linear in the index") {
+TEST_CASE("time is linear in the index" * doctest::test_suite("timed")) {
   const std::vector<std::pair<std::string, std::function<std::string(std::size_t)>>> shapes = {
       {"tensors of a file", [](std::size_t n) { return map_of(n, [](auto) { return "f"; }); }},
       {"files",
