@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import cache
 from environments import ROOT, Environment, Unavailable, run_quietly
 
 Answer = dict[str, Any]
@@ -65,6 +66,7 @@ def run_row(
     """One row: each program in turn, in fresh processes."""
     runs: dict[str, list[float]] = {}
     skipped: dict[str, str] = {}
+    cache.warm(path)
     for _ in range(repeats):
         for label, command in commands(environments, programs, path, iterations).items():
             if isinstance(command, str):

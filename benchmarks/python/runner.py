@@ -104,7 +104,7 @@ class Runner:
         runs: dict[str, list[Answer]] = {}
         skipped: dict[str, str] = {}
         entries = [*row.entries, *row.limits]
-        if not row.cold and not row.fresh:
+        if not row.cold:
             cache.warm(path)
         began = 0.0
         for repeat in range(self.pace.processes if row.fresh else self.pace.most):
