@@ -76,6 +76,7 @@ TEST_CASE("C: slices equal those of C++") {
     CHECK(outcome(tensor, {SAFETENSORS_ONE, 0, 5, 0, 0}) == "kIndexOutOfBounds");
     CHECK(outcome(tensor, {SAFETENSORS_RANGE, 0, 0, 1, -1}) == "kInvalidSlice");
     CHECK(outcome(tensor, {7, 0, 0, 0, 0}) == "kInvalidArgument");
+    CHECK(outcome(tensor, {SAFETENSORS_ALL, 1, 0, 0, 0}) == "kInvalidArgument");
   }
 }
 

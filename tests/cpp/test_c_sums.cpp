@@ -124,6 +124,9 @@ TEST_CASE("C: digests of sums are those of the tensors") {
       }
     }
     char text[SAFETENSORS_DIGEST_SIZE];
+    safetensors_tensor shorter = test::c_tensors(kFirst)[0];
+    --shorter.nbytes;
+    CHECK(named(safetensors_digest(&shorter, text, nullptr)) == "kInvalidTensorInfo");
     CHECK(named(safetensors_sums_digest(opened, "c", 1, text, nullptr)) == "kTensorNotFound");
   }
   safetensors_sums* opened = nullptr;

@@ -242,12 +242,12 @@ TEST_CASE("C: a mistake leaves the writer as it was, and an unfinished file leav
   Received received;
   safetensors_sink sink = sink_of(received, false);
   sink.write = nullptr;
-  CHECK(named(safetensors_writer_create_sink(&sink, nullptr, 0, nullptr, &writer, nullptr)) ==
+  CHECK(test::named(safetensors_writer_create_sink(&sink, nullptr, 0, nullptr, &writer, nullptr)) ==
         "kInvalidArgument");
   CHECK(received.releases == 0);  // it was not taken
   sink.write = receive;
   const safetensors_save_options fsync = test::with_flags(SAFETENSORS_FSYNC);
-  CHECK(named(safetensors_writer_create_sink(&sink, nullptr, 0, &fsync, &writer, nullptr)) ==
+  CHECK(test::named(safetensors_writer_create_sink(&sink, nullptr, 0, &fsync, &writer, nullptr)) ==
         "kInvalidArgument");
   CHECK(received.releases == 1);
   CHECK(writer == nullptr);
@@ -283,6 +283,12 @@ TEST_CASE("C: a sink is released once, and its commit may fail") {
     CHECK(received.releases == 0);
   }
   CHECK(received.releases == 1);
+  safetensors_sink sink = sink_of(received, true);
+  sink.seeks = 2;
+  safetensors_writer* writer = nullptr;
+  CHECK(test::named(safetensors_writer_create_sink(&sink, nullptr, 0, nullptr, &writer, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(received.releases == 2);
 }
 
 TEST_CASE("C: several threads write to one writer") {

@@ -41,6 +41,13 @@ TEST_CASE("an error has its fields, and its text names the file once") {
   CHECK(std::string(bare.what()) == "no thread can be started");
 }
 
+TEST_CASE("the text of an error is one line, whatever a name has") {
+  using namespace std::string_literals;
+  const Error error(ErrorCode::kIo, "tensor `a\n\x1b[31m\0\x7f\u00e9` ends"s, {.path = "f"});
+  CHECK(std::string(error.what()) ==
+        "tensor `a\\u000a\\u001b[31m\\u0000\\u007f\u00e9` ends (in f)");
+}
+
 TEST_CASE("a file that the message names is not named again") {
   const auto text = [](const std::string& message, const char* path) {
     return std::string(Error(ErrorCode::kIncompleteModel, message, {.path = path}).what());
