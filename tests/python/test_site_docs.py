@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "programs", "commands"), [("tutorial", 9, 5), ("howto", 7, 0)])
+@pytest.mark.parametrize(("page", "programs", "commands"), [("tutorial", 9, 5), ("howto", 6, 1)])
 def test_the_page_runs(
     page: str, programs: int, commands: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
