@@ -71,6 +71,10 @@ WAYS = {
         lambda f, **o: delta.diff(f / "a.safetensors", f / "b.safetensors", **o).close(),
         NBYTES,
     ),
+    "Tracker.diff": (
+        lambda f, **o: delta.Tracker(f / "a.safetensors").diff(f / "b.safetensors", **o).close(),
+        NBYTES,
+    ),
     "delta.apply": (_apply, NBYTES - 12_000),
     "delta.apply_file": (
         lambda f, **o: delta.apply_file(

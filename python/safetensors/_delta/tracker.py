@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Mapping
 
 from .. import _core
+from .._progress import reported
 from .._saving.specs import Spec
-from .._typing import Buffer, Path
+from .._typing import Buffer, Path, ProgressOption
 from .chain import Held, run
 from .diff import Options, write_patch
 from .patch import Patch
@@ -54,19 +55,22 @@ class Tracker:
         label: str | None = None,
         values: str = "auto",
         fsync: bool = False,
+        progress: ProgressOption = None,
     ) -> Patch:
         """Writes a patch from the state that is kept to a new one, which is kept from then on.
 
         If it raises, the old state is kept.
 
         Args:
-            state, path, values, fsync: as `new`, `path`, `values` and `fsync` for `diff`.
+            state, path, values, fsync, progress: as `new`, `path`, `values`, `fsync` and `progress`
+                for `diff`.
             label: the name of the new state.
         """
         options = Options.checked(self._digest, values, (self.label, label), fsync)
         with contextlib.ExitStack() as stack:
             new = open_model(state, stack)
-            patch, digests = write_patch(self._kept, new, self._digests, path, options)
+            report = stack.enter_context(reported(progress, "comparing"))
+            patch, digests = write_patch(self._kept, new, self._digests, path, options, report)
         self._kept.apply(patch)
         self.label, self._digests = label, digests
         return patch
