@@ -82,7 +82,7 @@ def is_own(action: argparse.Action) -> bool:
 
 def row(action: argparse.Action) -> str:
     """Returns the row of an argument: its names, its value, what it means."""
-    value = action.metavar or action.dest.upper()
+    value = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
     if isinstance(value, tuple):
         value = " ".join(value)
     if action.choices:
