@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import text, tree, weight_model
 from .dtypes import element_count
+from .errors import CliError
 from .output import Column, Output
 from .reader import Tensor
 from .weight_model import WeightModel, type_of
@@ -25,6 +26,9 @@ def run(
     out: Output,
 ) -> int:
     """Lists the model. Returns the number of tensors."""
+    if arguments.sort == "file":
+        said = "--sort file needs --raw, which lists safetensors files as stored"
+        raise CliError(f"{arguments.path}: {said}")
     with weight_model.opened_as_asked(arguments.path, arguments) as opened:
         return _show(opened, arguments, show_totals, out)
 

@@ -46,6 +46,13 @@ def test_matching_sorting_totals_and_tree():
     assert "attention" in cli.output("ls", "--tree", GGUF)
 
 
+def test_the_order_of_a_file_needs_what_is_stored():
+    for path in (GGUF, MLX):
+        said = cli.complaint("ls", "--sort", "file", path)
+        assert said == f"{path}: --sort file needs --raw, which lists safetensors files as stored"
+    assert cli.output("ls", "--sort", "file", "--raw", MLX)
+
+
 def test_unmapped_names_are_listed_apart():
     text = cli.output("ls", DATA / "gguf" / "types.gguf")
     assert "31 tensors without a canonical name:" in text
