@@ -35,6 +35,12 @@ def test_examples(command):
         parser().parse_args(words[1:])
 
 
+@pytest.mark.parametrize("command", ["ls", "show", "meta", "check", "diff", "hash", "report"])
+def test_the_help_names_all_that_is_opened(command):
+    shown = " ".join(cli.output(command, "--help").split())
+    assert "a file, a folder, an index or a GGUF model" in shown
+
+
 def test_statuses_are_listed():
     assert "\n  1    the answer is no: " in cli.output("--help")
 

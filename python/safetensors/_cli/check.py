@@ -49,9 +49,7 @@ class _Damaged(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", metavar="path", nargs="+", help="files, folders, indexes; - is standard input"
-    )
+    parser.add_argument("paths", metavar="path", nargs="+", help=weight_model.MODEL_OR_STDIN)
     parser.add_argument(
         "--read", action="store_true", help="also read all data, which finds bad disks"
     )

@@ -16,7 +16,7 @@ from .errors import NEGATIVE, CliError
 from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
 from .output import Advance, Output
-from .weight_model import WeightModel, add_view, opened_together
+from .weight_model import MODEL_OR_STDIN, WeightModel, add_view, opened_together
 
 EXAMPLES = """
 safetensors diff old.safetensors new.safetensors
@@ -31,10 +31,8 @@ _CHANGED = "yellow"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "a", help="a file, a folder, or a .safetensors.index.json; - is standard input"
-    )
-    parser.add_argument("b", help="the file, folder or index to compare it with")
+    parser.add_argument("a", help=MODEL_OR_STDIN)
+    parser.add_argument("b", help="what to compare it with, of the same kinds")
     parser.add_argument("--no-data", action="store_true", help="compare headers only")
     parser.add_argument("--no-metadata", action="store_true", help="compare tensors only")
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")

@@ -25,15 +25,14 @@ from .output import Column, Output
 EXAMPLES = """
 safetensors hash model.safetensors
 safetensors hash --whole models/llama
+safetensors hash model.gguf
 safetensors hash models/llama --write
 safetensors hash models/llama --check
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "path", help="a file, a folder, or a .safetensors.index.json; - is standard input"
-    )
+    parser.add_argument("path", help=weight_model.MODEL_OR_STDIN)
     parser.add_argument(
         "--algorithm",
         choices=(XXH3, SHA256),

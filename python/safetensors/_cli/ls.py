@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="path",
         nargs="+",
-        help="a file, a folder, a .safetensors.index.json or a GGUF model; - is standard input",
+        help=weight_model.MODEL_OR_STDIN,
     )
     parser.add_argument(
         "--sort",

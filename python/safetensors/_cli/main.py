@@ -82,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command line."""
     top = _Parser(
         prog=program(),
-        description="Inspect, check, compare and convert safetensors files.",
+        description="Inspect, check, compare and convert safetensors files and GGUF models.",
         epilog=_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

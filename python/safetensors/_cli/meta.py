@@ -34,7 +34,7 @@ _MAX = 60
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", help="a file; for reading also a folder, an index, or - for standard input"
+        "path", help=f"to change metadata: a file; to read it: {weight_model.MODEL_OR_STDIN}"
     )
     parser.add_argument(
         "key", nargs="?", help="print only the text of this key; status 1 if there is no such key"

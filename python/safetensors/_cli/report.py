@@ -12,7 +12,7 @@ from .errors import need_numpy
 from .model import add_choice
 from .opening import refuse_stdin
 from .output import Output
-from .weight_model import add_view
+from .weight_model import MODEL, add_view
 from .writing import refuse_existing
 
 EXAMPLES = """
@@ -23,7 +23,7 @@ safetensors report --quick model.gguf -o report.html
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a file, a folder, a .safetensors.index.json or a GGUF model")
+    parser.add_argument("path", help=MODEL)
     parser.add_argument(
         "--against", metavar="OTHER", help="another model: say which tensors differ, and how much"
     )

@@ -13,7 +13,7 @@ from .dtypes import element_count
 from .errors import CliError, need_numpy
 from .model import Model, Placed, add_choice
 from .output import Advance, Output
-from .weight_model import add_view, opened
+from .weight_model import MODEL_OR_STDIN, add_view, opened
 
 if TYPE_CHECKING:
     from .statistics import Histogram, Statistics
@@ -22,6 +22,7 @@ EXAMPLES = """
 safetensors show model.safetensors h.0.bias
 safetensors show model.safetensors 'h.*.bias' --bins 0
 safetensors show --json model.safetensors h.0.bias
+safetensors show model.gguf layers.0.attention.q.weight
 """
 
 _EDGE = 3
@@ -30,9 +31,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "path", help="a file, a folder, or a .safetensors.index.json; - is standard input"
-    )
+    parser.add_argument("path", help=MODEL_OR_STDIN)
     parser.add_argument(
         "names", metavar="name", nargs="+", help="names of tensors, or patterns such as '*.bias'"
     )

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ..weights import Weights, WeightTensor
     from .decode import Array
 
+MODEL = "a file, a folder, an index or a GGUF model"
+MODEL_OR_STDIN = f"{MODEL}; - is standard input"
+"""What opened() takes, for the help of arguments."""
+
 _VALUES = 1 << 20
 """The number of values that are decoded at a time, unless a row is longer."""
 
