@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from safetensors import delta
 from support import cli, file_builder
 from support.file_builder import raw
 
@@ -87,6 +88,14 @@ LONG = {
     "check": ("check", "--read", "my model.safetensors"),
     "show": ("show", "--bins", "0", "m.safetensors", "a"),
     "diff": ("diff", "m.safetensors", "same.safetensors"),
+    "diff --patch": (
+        *("diff", "m.safetensors", "same.safetensors"),
+        *("--patch", "m.safetensors-patch", "--force"),
+    ),
+    "patch": (
+        *("patch", "m.safetensors", "m.safetensors-patch"),
+        *("--output", "new.safetensors", "--force"),
+    ),
     "convert": ("convert", "m.safetensors", "new.safetensors", "--force"),
     "shard": ("shard", "m.safetensors", "shards", "--force"),
     "rename": ("rename", "m.safetensors", "new.safetensors", "--map", "a=b", "--force"),
@@ -103,6 +112,8 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, colum
     path = sparse(tmp_path / "m.safetensors", 1 << 24)
     for name in ("same.safetensors", "my model.safetensors"):
         (tmp_path / name).symlink_to(path)
+    if command == "patch":
+        delta.diff(path, path, "m.safetensors-patch").close()
     shown = cli.on_terminal(*LONG[command], columns=columns)
     frames = [line for line in re.split(r"[\r\n]", plain(shown)) if "━" in line]
     assert "16.8/16.8 MB" in frames[-1]

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         if not arguments.no_metadata:
             found["metadata"] = _compare_metadata(a.metadata(), b.metadata())
     if arguments.patch is not None:
-        _write_patch(arguments, choice)
+        _write_patch(arguments, choice, out)
     if arguments.json:
         out.json(found)
     else:
@@ -109,18 +109,20 @@ def _check_patch(arguments: argparse.Namespace) -> None:
         raise CliError(str(error)) from None
 
 
-def _write_patch(arguments: argparse.Namespace, choice: Choice) -> None:
+def _write_patch(arguments: argparse.Namespace, choice: Choice, out: Output) -> None:
     from .. import delta
 
-    delta.diff(
-        arguments.a,
-        arguments.b,
-        arguments.patch,
-        digest=arguments.digest,
-        values=arguments.values,
-        name=choice.name,
-        variant=choice.variant,
-    ).close()
+    with out.reported("writing") as report:
+        delta.diff(
+            arguments.a,
+            arguments.b,
+            arguments.patch,
+            digest=arguments.digest,
+            values=arguments.values,
+            name=choice.name,
+            variant=choice.variant,
+            progress=report,
+        ).close()
 
 
 def _compare_tensors(

@@ -41,6 +41,9 @@ Piece = tuple[str, str]
 Advance = Callable[[int], None]
 """Advances a progress bar by a number of bytes."""
 
+Report = Callable[[int, int], None]
+"""Called with the bytes that are done, and all bytes."""
+
 
 class Output:
     """Writes results to standard output, and progress and notes to standard error."""
@@ -156,8 +159,23 @@ class Output:
             self._bar = None
             bar.hide()
 
+    @contextlib.contextmanager
+    def reported(self, what: str) -> Iterator[Report]:
+        """Yields a function to call as `progress(done, total)`. The first call shows a bar on
+        standard error."""
+        with contextlib.ExitStack() as shown:
+            report: Report | None = None
 
-def counted(advance: Advance) -> "Callable[[int, int], None]":
+            def first(done: int, total: int) -> None:
+                nonlocal report
+                if report is None:
+                    report = counted(shown.enter_context(self.progress(what, total)))
+                report(done, total)
+
+            yield first
+
+
+def counted(advance: Advance) -> Report:
     """Returns a function to which a writer passes the bytes that it has written so far."""
     before = 0
 

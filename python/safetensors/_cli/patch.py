@@ -63,19 +63,21 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         if os.path.lexists(output) and not is_empty and not arguments.force:
             raise CliError(f"{output} exists; --force replaces it")
     try:
-        apply_file(
-            arguments.source,
-            arguments.patches,
-            arguments.output,
-            in_place=arguments.in_place,
-            verify=arguments.verify,
-            already=arguments.already,
-            fsync=arguments.fsync,
-            shared=arguments.shared,
-            sums=arguments.sums,
-            name=arguments.name,
-            variant=arguments.variant,
-        )
+        with out.reported("patching") as report:
+            apply_file(
+                arguments.source,
+                arguments.patches,
+                arguments.output,
+                in_place=arguments.in_place,
+                verify=arguments.verify,
+                already=arguments.already,
+                fsync=arguments.fsync,
+                shared=arguments.shared,
+                sums=arguments.sums,
+                name=arguments.name,
+                variant=arguments.variant,
+                progress=report,
+            )
     except PatchError:
         raise
     except ValueError as error:  # such as patches that need another output
