@@ -9,23 +9,24 @@ from typing import Any, TypeVar
 
 from ._typing import Progress, ProgressOption
 
-__all__ = ["Report", "reported", "resolved", "shows_progress"]
+__all__ = ["Report", "reported", "shows_progress"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def resolved(progress: ProgressOption, what: str) -> Progress | None:
+def _resolved(progress: ProgressOption, what: str, has_total: bool = True) -> Progress | None:
     """Returns what to call with `(done, total)`, if anything, for the argument `progress`.
 
-    True makes a bar with the label `what`, which goes with the call in which both numbers are
-    equal, where somebody can see it.
+    True makes a bar with the label `what`, where somebody can see it. It goes with the call in
+    which both numbers are equal. If the total grows (`has_total` is false), the bar shows none, and
+    goes when it is closed.
     """
     if progress is None or progress is False:
         return None
     if progress is True:
         from . import _progress_bar
 
-        return _progress_bar.Progress(what) if _progress_bar.can_be_seen() else None
+        return _progress_bar.Progress(what, has_total) if _progress_bar.can_be_seen() else None
     if not callable(progress):
         raise TypeError(
             f"progress is True, False, None or called as progress(done, total), not {progress!r}"
@@ -34,9 +35,11 @@ def resolved(progress: ProgressOption, what: str) -> Progress | None:
 
 
 @contextlib.contextmanager
-def reported(progress: ProgressOption, what: str) -> Iterator[Progress | None]:
-    """Yields what resolved() returns, and removes the bar at the end, also after an error."""
-    found = resolved(progress, what)
+def reported(
+    progress: ProgressOption, what: str, has_total: bool = True
+) -> Iterator[Progress | None]:
+    """Yields what _resolved() returns, and removes the bar at the end, also after an error."""
+    found = _resolved(progress, what, has_total)
     try:
         yield found
     finally:

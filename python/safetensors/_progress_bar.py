@@ -24,23 +24,26 @@ class Bar(Protocol):
 
 class Progress:
     """Called as `progress(done, total)`: draws one bar, ten times a second. The bar is made at the
-    first call with a total that is not 0, and goes with the last one."""
+    first call with a total that is not 0, and goes with the call in which both are equal. Without
+    `has_total`, the total may grow: the bar shows what is done, until close()."""
 
-    def __init__(self, label: str) -> None:
-        self._label = label
+    def __init__(self, label: str, has_total: bool = True) -> None:
+        self._label, self._has_total = label, has_total
         self._bar: Bar | None = None
         self._shown, self._next, self._is_over = 0, 0.0, False
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if self._is_over or total == 0 or (done < total and now < self._next):
+        is_last = self._has_total and done == total
+        if self._is_over or total == 0 or (not is_last and now < self._next):
             return
         self._next = now + _SECONDS
         if self._bar is None:
-            self._bar = _TqdmBar.made(self._label, total) or bar_on_terminal(self._label, total)
+            known = total if self._has_total else None
+            self._bar = _TqdmBar.made(self._label, known) or bar_on_terminal(self._label, known)
         self._bar.advance(done - self._shown)
         self._shown = done
-        if done == total:
+        if is_last:
             self.close()
 
     def close(self) -> None:
@@ -57,8 +60,8 @@ def can_be_seen() -> bool:
     return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
-def bar_on_terminal(what: str, total: int) -> Bar:
-    """Returns a bar of rich, or else a line of text."""
+def bar_on_terminal(what: str, total: int | None) -> Bar:
+    """Returns a bar of rich, or else a line of text. None: the total is not known."""
     return _RichBar.made(what, total) or _Line(what, total)
 
 
@@ -67,7 +70,7 @@ class _TqdmBar:
         self._bar = bar
 
     @classmethod
-    def made(cls, what: str, total: int) -> _TqdmBar | None:
+    def made(cls, what: str, total: int | None) -> _TqdmBar | None:
         """Returns a bar, or None without tqdm."""
         try:
             from tqdm.auto import tqdm
@@ -83,14 +86,14 @@ class _TqdmBar:
 
 
 class _RichBar:
-    def __init__(self, bar: Any, what: str, total: int) -> None:
+    def __init__(self, bar: Any, what: str, total: int | None) -> None:
         self._bar = bar
         self._task = bar.add_task(what, total=total)
         bar.start()
         self._is_shown = True
 
     @classmethod
-    def made(cls, what: str, total: int) -> _RichBar | None:
+    def made(cls, what: str, total: int | None) -> _RichBar | None:
         """Returns a bar, or None without rich."""
         bar = _rich_progress()
         return None if bar is None else cls(bar, what, total)
@@ -110,7 +113,7 @@ class _RichBar:
 class _Line:
     """How much of some bytes is done, in one line of a terminal without rich."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int | None) -> None:
         self._what, self._total, self._done, self._length = what, total, 0, 0
         self._next = time.monotonic()
 
@@ -118,8 +121,10 @@ class _Line:
         self._done += nbytes
         if time.monotonic() < self._next:
             return
-        said = f"{size(self._done)} of {size(self._total)}"
-        if self._total > 0:
+        said = size(self._done)
+        if self._total is not None:
+            said += f" of {size(self._total)}"
+        if self._total:
             said = f"{min(100, 100 * self._done // self._total):3} %, {said}"
         room = shutil.get_terminal_size().columns - len(said) - 4
         line = f"{clipped(self._what, room)}: {said}" if room > 3 else said

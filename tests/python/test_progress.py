@@ -2,12 +2,13 @@
 
 import importlib.util
 import inspect
+import re
 import sys
 
 import numpy as np
 import pytest
 
-from safetensors import delta, sums, update_file
+from safetensors import _progress_bar, delta, sums, update_file
 from safetensors.numpy import save_file, save_files
 from support import children, cli
 
@@ -150,6 +151,73 @@ def test_other_values_are_refused(model, way):
     WAYS[way][0](model, progress=True)  # nobody sees it here
     with pytest.raises(TypeError, match="progress is True, False, None or called as"):
         WAYS[way][0](model, progress=3)
+
+
+GROWING = """
+import sys, time
+for name in {blocked!r}:
+    sys.modules[name] = None
+import numpy as np
+from safetensors import safe_create
+with safe_create({path!r}, max_shard_size={size}, progress=True) as writer:
+    for n in range(5):
+        writer.write(str(n), np.zeros(1_000_000, "u1"))
+        time.sleep(0.15)  # bars are drawn ten times a second
+print("end")
+"""
+without_specs = pytest.mark.parametrize("size", [None, 1_500_000])
+
+
+@without_specs
+def test_without_specs_the_total_grows(tmp_path, size):
+    told = []
+    with safe_create(
+        tmp_path / "made", max_shard_size=size, progress=lambda *numbers: told.append(numbers)
+    ) as writer:
+        for name, array in ARRAYS.items():
+            writer.write(name, array)
+            writer.write(name + ".large", np.zeros(1_000_000, "u1"))
+    assert told == sorted(told)
+    totals = [total for _, total in told]
+    assert totals == sorted(totals)
+    assert totals[0] < totals[-1] == told[-1][0]
+    assert totals[-1] >= NBYTES + 20_000_000
+
+
+@without_specs
+@pytest.mark.parametrize("blocked", [(), ("tqdm",), ("tqdm", "rich")])
+def test_without_specs_the_bar_has_no_total(tmp_path, size, blocked):
+    """It goes on after the first tensor, with which both numbers were equal."""
+    if "tqdm" not in blocked:
+        pytest.importorskip("tqdm")
+    elif "rich" not in blocked:
+        pytest.importorskip("rich")
+    program = GROWING.format(blocked=blocked, path=str(tmp_path / "made"), size=size)
+    shown = cli.in_terminal([sys.executable, "-c", program])
+    assert max(float(n) for n in re.findall(r"([\d.]+)(?:/\?)? ?MB?[^/]", shown)) >= 3
+    assert "%" not in shown
+    assert shown.rstrip().endswith("end")
+
+
+@without_specs
+def test_a_writer_that_is_discarded_removes_its_bar(tmp_path, monkeypatch, size):
+    hidden = []
+
+    class Bar:
+        def advance(self, nbytes):
+            assert not hidden
+
+        def hide(self):
+            hidden.append(True)
+
+    monkeypatch.setattr(_progress_bar, "can_be_seen", lambda: True)
+    monkeypatch.setattr(_progress_bar._TqdmBar, "made", lambda *_: Bar())
+    writer = safe_create(tmp_path / "made", max_shard_size=size, progress=True)
+    for name in "ab":
+        writer.write(name, np.zeros(1_000_000, "u1"))
+    assert not hidden
+    writer.abort()
+    assert hidden
 
 
 def test_a_stream_has_a_length(model):

@@ -6,17 +6,16 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import _core
-from .._core import SafetensorError, safe_open
 from .._core import _OwnTarget as OwnTarget
+from .._core import safe_open
 from .._errors import failure
-from .._near_names import suggestions
 from .._pickling import NotPickled
-from .._progress import resolved
+from .._progress import reported
 from .._text import count
 from .._typing import Path, ProgressOption, SumsOption
 from .arguments import SaveArguments
@@ -24,7 +23,13 @@ from .prepare import Prepared, prepared
 from .specs import Spec, spec_in, spec_of, specs_of
 from .stream_target import StreamTarget, stream_target
 from .tensor_stream import TensorStream
-from .writer_state import OpenWriter, closed_error, refuse_own_call
+from .writer_state import (
+    OpenWriter,
+    added_before_error,
+    closed_error,
+    refuse_own_call,
+    unknown_error,
+)
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -82,7 +87,8 @@ def safe_create(
             such as a pipe, needs others first.
         fsync: if true, closing returns only after the file and its name are on the disk.
         progress: true for a bar; or called as `progress(done, total)` with bytes of the file, or
-            of the tensors with `max_shard_size`. If it raises, the writer has failed.
+            of the tensors with `max_shard_size`. Without specs, the total grows with each tensor.
+            If it raises, the writer has failed.
         sums: whether to write the digests of the tensors beside a file at a path, as `save_file`.
             Tensors that are copied, or not written in the order of their bytes, are read for it.
 
@@ -91,15 +97,22 @@ def safe_create(
             is an OSError too. Writing raises it also if a target keeps memory that it was given.
     """
     entries = None if specs is None else specs_of(specs)
-    report = resolved(progress, "writing")
-    options = SaveArguments(metadata, fsync, report, sums, layout, budget_bytes)
-    if max_shard_size is None:
-        return open_writer(target, entries, options)
-    from .shard_writer import ShardWriter
+    with contextlib.ExitStack() as shown:
+        report = shown.enter_context(reported(progress, "writing", entries is not None))
+        options = SaveArguments(metadata, fsync, report, sums, layout, budget_bytes)
+        if max_shard_size is None:
+            writer = open_writer(target, entries, options)
+        else:
+            from .shard_writer import ShardWriter
 
-    if not isinstance(target, (str, bytes, os.PathLike)):
-        raise TypeError("max_shard_size needs the path of a folder as target")
-    return SafeWriter(ShardWriter(target, entries, max_shard_size, name, options), entries)
+            if not isinstance(target, (str, bytes, os.PathLike)):
+                raise TypeError("max_shard_size needs the path of a folder as target")
+            writer = SafeWriter(
+                ShardWriter(target, entries, max_shard_size, name, options), entries
+            )
+        assert writer._inner is not None
+        writer._inner.bar = shown.pop_all()
+    return writer
 
 
 def open_writer(
@@ -357,12 +370,12 @@ class SafeWriter(NotPickled):
     def _index_of(self, name: str) -> int:
         index = self._index.get(name)
         if index is None:
-            raise _unknown(name, self._index)
+            raise unknown_error(name, self._index)
         return index
 
     def _spec_of_new(self, name: str, tensor: Any) -> Spec:
         if name in self._index:
-            raise _added_before(name)
+            raise added_before_error(name)
         if not hasattr(tensor, "dtype"):
             raise failure(
                 "invalid_argument",
@@ -378,23 +391,8 @@ class SafeWriter(NotPickled):
         with self._lock:
             for name in specs:
                 if name in self._index:
-                    raise _added_before(name)
+                    raise added_before_error(name)
             for name, spec in specs.items():
                 self._index[name] = writer.add(name, spec.dtype, spec.shape)
                 self._specs[name] = spec
             return [self._index[name] for name in specs]
-
-
-def _added_before(name: str) -> SafetensorError:
-    return failure(
-        "written_twice", f"Error while serializing: tensor `{name}` was added before", subject=name
-    )
-
-
-def _unknown(name: str, names: Iterable[str]) -> Exception:
-    return failure(
-        "tensor_not_found",
-        f"Error while serializing: the specs have no tensor `{name}`{suggestions(name, names)}",
-        subject=name,
-        also=KeyError,
-    )

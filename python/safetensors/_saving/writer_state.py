@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._core import SafetensorError
 from .._errors import failure
+from .._near_names import suggestions
 
 if TYPE_CHECKING:
     from .stream_target import StreamTarget
@@ -154,6 +155,8 @@ class OpenWriter:
     def __init__(self, writer: Any, stream: StreamTarget | None) -> None:
         self.writer = writer
         """None when the file was completed or discarded."""
+        self.bar = contextlib.ExitStack()
+        """What shows the progress. It is closed with the writer."""
         self._stream = stream
         self._state = WriterState()
         self._nbytes = 0
@@ -209,6 +212,7 @@ class OpenWriter:
         """Refuses later calls."""
         self._nbytes = int(writer.nbytes_written)
         self.writer = None
+        self.bar.close()
 
 
 def refuse_own_call(writer: Any) -> None:
@@ -241,4 +245,19 @@ def still_writing_error() -> SafetensorError:
         "missing_tensors",
         "Error while serializing: another thread is still writing a tensor: wait for it before the "
         "file is closed",
+    )
+
+
+def added_before_error(name: str) -> SafetensorError:
+    return failure(
+        "written_twice", f"Error while serializing: tensor `{name}` was added before", subject=name
+    )
+
+
+def unknown_error(name: str, names: Iterable[str]) -> Exception:
+    return failure(
+        "tensor_not_found",
+        f"Error while serializing: the specs have no tensor `{name}`{suggestions(name, names)}",
+        subject=name,
+        also=KeyError,
     )
