@@ -168,7 +168,7 @@ def test_plan(tmp_path):
     path = tmp_path / "model.safetensors"
     found = plan.resolve(path, {"*.w": plan.Shard(0, 0, 2), "*": None})
     words = checked(found._repr_html_())
-    assert "Plan of 4 tensors reads" in words
+    assert "Plan of 4 tensors rank 0 of 2 \u00b7 reads" in words
     assert "for 56 B wanted" in words
     assert "model.safetensors" in words
     assert "parts (2)" in words
@@ -180,6 +180,8 @@ def test_plan(tmp_path):
 def test_plan_of_a_url_reads_nothing():
     options = plan.LoadArguments("https://example.invalid/m.safetensors")
     assert "Plan of 1 tensor " in checked(plan.Plan({"a": None}, options)._repr_html_())
+    of_two = {name: plan.Shard(0, rank, 2) for rank, name in enumerate("ab")}
+    assert "rank 0 of 2" not in checked(plan.Plan(of_two, options)._repr_html_())
 
 
 def test_patch(tmp_path):

@@ -123,12 +123,15 @@ def of_plan(plan: Any) -> str:
     kinds = Counter("whole" if part is None else repr(part) for part in plan.values())
     parts = [(kind, count(number, "tensor")) for kind, number in kinds.most_common()]
     title = f"Plan of {count(len(plan), 'tensor')}"
+    ranks = {(p.rank, p.world_size) for p in plan.values() if hasattr(p, "world_size")}
+    whose = [f"rank {rank} of {of}" for rank, of in ranks] if len(ranks) == 1 else []
     if not plan._is_local:
-        return html.wrapped(html.heading(title, ()), html.pairs("parts", parts))
+        return html.wrapped(html.heading(title, whose), html.pairs("parts", parts))
     reads = plan.explain()
     read = sum(each.read_bytes for each in reads)
     wanted = sum(each.wanted_bytes for each in reads)
     said = [
+        *whose,
         f"reads {size(read)} for {size(wanted)} wanted",
         count(sum(each.requests for each in reads), "request"),
         count(len(reads), "file"),
