@@ -50,7 +50,7 @@ struct ApplyPatchOptions {
 /// Throws: Error kWrongBase if `base` is not the patch's base; kPatchApplied if it is its target;
 ///   kInvalidPatch; kInvalidArgument if `base` has several files and `path` ends with .safetensors,
 ///   the digests are SHA-256 and options.sha256 is needed and empty, or the path does not suit
-///   options.sums; kIo with EEXIST if another model is in the folder; what reading the base,
+///   options.sums; kSeveralModels if another model is in the folder; what reading the base,
 ///   writing the file and ModelWriter throw; what the callbacks throw.
 SAFETENSORS_API void apply_patch(const PatchFile& patch, const Model& base,
                                  const std::filesystem::path& path,

@@ -840,7 +840,7 @@ SAFETENSORS_API int32_t safetensors_patch_apply(const safetensors_patch* patch,
  * replaces the model of this name as a whole: not on Windows.
  * Codes: those of safetensors_patch_apply except TENSOR_NOT_FOUND, and those of safetensors_save;
  * those of safetensors_open_model for a base of several files; DAMAGED (a base that was opened with
- * sums), IO (os_error is EEXIST: another model is in the folder; or another process is saving),
+ * sums), SEVERAL_MODELS (another model is in the folder), IO (another process is saving),
  * INVALID_ARGUMENT (a header alone; several files and a path that ends with .safetensors), and for
  * a folder INCOMPLETE_MODEL (some files took their places, and the system refused others: the
  * command `safetensors recover` completes it). */

@@ -36,7 +36,7 @@ from ._errors import failure
 from ._paths import absolute, refuse_url
 from ._regions import byte_shape
 from ._saving.folder import Folder
-from ._saving.model_files import ModelFiles
+from ._saving.model_files import ModelFiles, refuse_other_models
 from ._saving.specs import Row, nbytes_of, spec_of
 from ._saving.split import Split, check_name, parse_size
 from ._saving.writer import safe_create
@@ -251,7 +251,7 @@ class StorageWriter(_Base):
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._folder)
         name = self._options.name
-        rank_files.refuse_others(self._folder, name, ranks)
+        refuse_other_models(self._folder, rank_files.file_names(name, ranks))
         items = {item.index.fqn: item for item in plan.items}
         if len(items) != len(plan.items):
             twice = next(each for each in plan.items if items[each.index.fqn] is not each)

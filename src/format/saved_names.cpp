@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string>
 
 #include "base/ascii_text.hpp"
@@ -80,6 +81,18 @@ std::string_view model_of(std::string_view file) {
   const std::string_view digits =
       std::string_view(end).substr(0, end.size() - kModelFileSuffix.size());
   return file.ends_with(digits) ? numbered->stem : file;
+}
+
+std::string_view file_of_other_model(std::span<const std::string> names,
+                                     std::span<const std::string> ours) {
+  const std::set<std::string_view> taken(ours.begin(), ours.end());
+  std::string_view first;
+  for (const std::string& file : names) {
+    const bool is_of_model =
+        !file.starts_with('.') && parse_model_file_name(file).kind != ModelFileName::Kind::kOther;
+    if (is_of_model && !taken.contains(file) && (first.empty() || file < first)) first = file;
+  }
+  return first;
 }
 
 bool is_companion(std::string_view file) {

@@ -149,9 +149,9 @@ py::list old_names(const HeldFolder& held, py::handle name) {
   return to_file_names(in_folder(held, [&] { return detail::old_names(held.folder, model); }));
 }
 
-void refuse_other_models(const HeldFolder& held, py::handle name) {
-  const std::string model = file_name_of(name);
-  in_folder(held, [&] { detail::refuse_other_models(held.folder, model); });
+void refuse_other_models(const HeldFolder& held, py::handle ours) {
+  const std::vector<std::string> names = file_names_of(ours);
+  in_folder(held, [&] { detail::refuse_other_models(held.folder, names); });
 }
 
 void register_saves(py::module_& module) {
@@ -170,9 +170,9 @@ void register_saves(py::module_& module) {
       .method("abort", [](const Saving& saving) { saving.run([&] { saving.model->abort(); }); });
   define(module, "_old_names", &old_names, py::arg("folder"), py::arg("name"),
          "_old_names(folder, name)\n--\n\nReturns the names of the files of a model in a folder.");
-  define(module, "_refuse_other_models", &refuse_other_models, py::arg("folder"), py::arg("name"),
-         "_refuse_other_models(folder, name)\n--\n\n"
-         "Raises FileExistsError if a folder has files of another model than this one.");
+  define(module, "_refuse_other_models", &refuse_other_models, py::arg("folder"), py::arg("ours"),
+         "_refuse_other_models(folder, ours)\n--\n\n"
+         "Raises SafetensorError if a folder has a file of a model that is not one of these.");
 }
 
 #else

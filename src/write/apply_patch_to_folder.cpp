@@ -49,7 +49,8 @@ void apply_patch_to_folder(const PatchFile& patch, const Model& base,
                                   .interrupt = options.interrupt,
                                   .progress = options.progress};
   ShardSaves saves(folder, of_model, count, total_nbytes);
-  detail::refuse_other_models(detail::Folder::open(folder), of_model.name);
+  const auto held = detail::Folder::open(folder);
+  detail::refuse_other_models(held, detail::old_names(held, of_model.name));
   for (std::size_t i = 0; i < count; ++i) {
     saves.save(nbytes_of(plans[i]), [&](auto sink, const SaveOptions& of_file, auto& sums) {
       FileWriter writer(std::move(sink), plans[i],

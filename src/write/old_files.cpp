@@ -1,10 +1,9 @@
 #include "write/old_files.hpp"
 
-#include <cerrno>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "base/display_path.hpp"
 #include "io/posix/held_file.hpp"
 #include "safetensors/detail/recovery.hpp"
 #include "safetensors/detail/saved_names.hpp"
@@ -39,16 +38,14 @@ std::vector<std::string> detail::old_names(const Folder& folder, std::string_vie
   return names;
 }
 
-void detail::refuse_other_models(const Folder& folder, std::string_view name) {
-  std::set<std::string> others;
-  for (const std::string& file : folder.names()) {
-    if (file.find(kModelFileSuffix) == std::string::npos || file.starts_with('.')) continue;
-    if (!file.ends_with(kPatchFileSuffix)) others.insert(file);
-  }
-  for (const std::string& file : old_names(folder, name)) others.erase(file);
-  if (others.empty()) return;
-  fail(ErrorCode::kIo, "Another model is in the folder",
-       {.path = folder.path() / *others.begin(), .os_error = EEXIST});
+void detail::refuse_other_models(const Folder& folder, std::span<const std::string> ours) {
+  const std::vector<std::string> names = folder.names();
+  const std::string_view other = file_of_other_model(names, ours);
+  if (other.empty()) return;
+  const std::filesystem::path path = folder.path() / other;
+  fail(ErrorCode::kSeveralModels,
+       display_path(path) + " exists: two models in one folder get mixed up, choose another folder",
+       {.path = path});
 }
 
 }  // namespace safetensors

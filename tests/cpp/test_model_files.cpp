@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model_folders.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/model_files.hpp"
 #include "support.hpp"
 
@@ -19,6 +20,7 @@ using safetensors::FolderQuestions;
 using safetensors::ModelChoice;
 using safetensors::ModelFiles;
 using safetensors::ModelForm;
+using safetensors::detail::file_of_other_model;
 
 namespace {
 
@@ -93,6 +95,15 @@ TEST_CASE("neither the order of names nor hidden ones matter") {
       std::ranges::shuffle(names, random);
       CHECK(answer_of(row, names) == row.answer);
     }
+  }
+}
+
+TEST_CASE("another model is in the folders that have a model, whatever its files are called") {
+  for (const Row& row : table()) {
+    if (!row.choice.name.empty() || !row.choice.variant.empty()) continue;
+    CAPTURE(row.title);
+    CHECK(file_of_other_model(row.names, {}).empty() == (row.answer == "kNoModel"));
+    CHECK(file_of_other_model(row.names, row.names).empty());
   }
 }
 

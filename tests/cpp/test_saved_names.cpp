@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 #include "safetensors/detail/saved_names.hpp"
 #include "safetensors/shard_plan.hpp"
@@ -35,6 +36,23 @@ TEST_CASE("the model of a file") {
   CHECK(detail::model_of("m-00001-of-00002.safetensors") == "m");
   CHECK(detail::model_of("m-1-of-2.safetensors") == "m-1-of-2");
   CHECK(detail::model_of("config.json") == "config.json");
+}
+
+TEST_CASE("files of other models") {
+  using Names = std::vector<std::string>;
+  const Names ours = {"model.safetensors", "model.safetensors.index.json"};
+  for (const char* name : {"._model.safetensors", ".model.safetensors.0123456789abcdef.tmp",
+                           ".safetensors", "step1.safetensors-patch", "model.safetensors.bak",
+                           "model.sums.json", "config.json", "model.bin", "model.safetensors"}) {
+    CHECK(detail::file_of_other_model(Names{name}, ours).empty());
+  }
+  for (const char* name :
+       {"a.safetensors", "model-00001-of-00002.safetensors", "a.safetensors.index.json",
+        "model.safetensors.index.fp16.json", "shard-00001-m-00001-of-00001.safetensors"}) {
+    const Names names = {"model.safetensors", "z.safetensors", name};
+    CHECK(detail::file_of_other_model(names, ours) == name);
+    CHECK(detail::file_of_other_model(Names{name}, Names{name}).empty());
+  }
 }
 
 TEST_CASE("names that files may be named after") {

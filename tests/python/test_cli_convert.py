@@ -210,6 +210,21 @@ def test_targets(tmp_path):
     assert "0 changed" in cli.output("diff", source, target)
 
 
+def test_what_is_no_other_model(tmp_path):
+    """What macOS and killed saves leave in a folder, and patches, no reader takes for a model."""
+    source = cli.write(tmp_path / "m.safetensors", cli.small())
+    beside = {
+        "._model.safetensors",
+        ".model.safetensors.0123456789abcdef.tmp",
+        "step1.safetensors-patch",
+    }
+    (tmp_path / "out").mkdir()
+    for name in beside:
+        (tmp_path / "out" / name).write_bytes(b"x")
+    cli.run("convert", source, f"{tmp_path}/out/")
+    assert set(os.listdir(tmp_path / "out")) == {*beside, "model.safetensors"}
+
+
 @pytest.mark.parametrize("of_model", [False, True])
 def test_what_a_target_is(tmp_path, of_model):
     """A name without an ending is a folder for a model, and a question for a file."""

@@ -159,16 +159,22 @@ def test_each_machine_flushes_its_writes(monkeypatch, tmp_path, boot_id, replace
 
 
 def test_files_of_single_ranks(tmp_path):
-    """Are complete when a rank has written. A second save replaces them."""
+    """Are complete when a rank has written. A second save replaces them. Hidden files and patches
+    are not in the way."""
+    beside = ["._model.safetensors", "step1.safetensors-patch"]
+    (tmp_path / "a").mkdir()
+    for name in beside:
+        (tmp_path / "a" / name).write_bytes(b"x")
     for _ in range(2):
         ranks = ranks_of(tmp_path / "a")
         with pytest.warns(UserWarning, match=r"safetensors\.dcp\.consolidate"):
             plans = plans_of(ranks, {}, {"boot_id": "other"})
         results = write(ranks, plans)
         ranks[0].writer.finish(None, results)
-    assert sorted(os.listdir(tmp_path / "a")) == [
-        f"shard-0000{number}-model-00001-of-00001.safetensors" for number in (1, 2)
-    ]
+    written = [f"shard-0000{number}-model-00001-of-00001.safetensors" for number in (1, 2)]
+    assert sorted(os.listdir(tmp_path / "a")) == sorted([*beside, *written])
+    for name in beside:
+        (tmp_path / "a" / name).unlink()
     consolidate(tmp_path / "a", tmp_path / "b")
     found = load_files(tmp_path / "b")
     assert all(torch.equal(found[name], WHOLE[name]) for name in WHOLE)
@@ -181,7 +187,7 @@ def test_files_of_single_ranks(tmp_path):
     # One rank cannot replace the files of two.
     (rank,) = [Rank(tmp_path / "a", 5, {name: (0, each) for name, each in WHOLE.items()})]
     save_files({"a": torch.ones(1)}, tmp_path / "a", name="other")
-    with pytest.raises(safetensors.SafetensorError, match=r"other\.safetensors is in the way"):
+    with pytest.raises(safetensors.SafetensorError, match=r"other\.safetensors exists: two models"):
         rank.writer.write_data(plans[0], rank)
     assert len(os.listdir(tmp_path / "a")) == 3
 

@@ -176,7 +176,7 @@ def test_the_output_may_be_the_model(folder, tmp_path):
     assert equal(load_files(tmp_path / "f"), make_state(1))
     (tmp_path / "other").mkdir()
     save_file(make_state(0), tmp_path / "other" / "adapter.safetensors")
-    with pytest.raises(FileExistsError, match="Another model"):
+    with pytest.raises(SafetensorError, match="two models in one folder"):
         delta.apply_file(tmp_path / "f", patches(folder, 2), tmp_path / "other")
     assert os.listdir(tmp_path / "other") == ["adapter.safetensors"]
 

@@ -49,9 +49,9 @@ SAFETENSORS_API void refuse_unrecovered(const Folder& folder, std::string_view f
 [[nodiscard]] SAFETENSORS_API std::vector<std::string> old_names(const Folder& folder,
                                                                  std::string_view name);
 
-/// Throws if a folder has files of another model than the one with this name, with which that would
-/// be mixed up: Error kIo with EEXIST; what old_names() throws. Patches are no models.
-SAFETENSORS_API void refuse_other_models(const Folder& folder, std::string_view name);
+/// Throws if a folder has a file of another model, with which one that has the files `ours` would
+/// be mixed up: see file_of_other_model(). Throws: Error kSeveralModels, kIo.
+SAFETENSORS_API void refuse_other_models(const Folder& folder, std::span<const std::string> ours);
 
 }  // namespace safetensors::detail
 

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "safetensors/export.hpp"
@@ -35,6 +37,12 @@ SAFETENSORS_API void check_new_folder(const std::filesystem::path& folder);
 
 /// Returns the name of the model that has a file of this name: an index, a shard, or the only file.
 [[nodiscard]] SAFETENSORS_API std::string_view model_of(std::string_view file);
+
+/// Returns the first, by its name, of the files in a folder that a reader may take for one of a
+/// model and that is not in `ours`; an empty view if there is none. No reader takes hidden files,
+/// such as a temporary file that a killed save has left, or patches.
+[[nodiscard]] SAFETENSORS_API std::string_view file_of_other_model(
+    std::span<const std::string> names, std::span<const std::string> ours);
 
 /// Returns whether a file of this name is one that a conversion copies with a model: configuration,
 /// tokenizer, licence. Not what describes files or tensors that are replaced.

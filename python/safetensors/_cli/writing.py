@@ -13,7 +13,7 @@ from .._paths import absolute, is_folder_target
 from .._saving import split as _split
 from .._saving.arguments import SaveArguments
 from .._saving.companions import Companions
-from .._saving.model_files import refuse_other_model, save_files
+from .._saving.model_files import refuse_other_models, save_files
 from .._saving.specs import CASTABLE, Spec, rows_of
 from .._saving.split import Split
 from .._saving.writer import open_writer
@@ -262,7 +262,7 @@ def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:
     if len(paths) > 1:
         ours.append(os.path.join(target.path, _split.index_name(_NAME)))
     if target.is_folder:
-        refuse_other_model(target.path, [os.path.basename(path) for path in ours])
+        refuse_other_models(target.path, map(os.path.basename, ours))
     for path in sorted(ours):
         refuse_existing(path, force)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,22 +30,9 @@ def metadata(offsets: Mapping[str, Sequence[int]]) -> dict[str, str]:
     return {SHARDING_INFO: json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"}
 
 
-def file_name(name: str, rank: int) -> str:
-    """Returns the name of this model's file."""
-    return f"{model_name(name, rank)}.safetensors"
-
-
-def refuse_others(folder: str, name: str, ranks: int) -> None:
-    """Raises if the folder has a file that readers would take for one of these ranks' files."""
-    ours = {file_name(name, rank) for rank in range(1, ranks + 1)}
-    for file in sorted(os.listdir(folder)):
-        if file.endswith(".safetensors") and file not in ours:
-            raise failure(
-                "several_models",
-                f"{os.path.join(folder, file)} is in the way: each rank writes a file of its own, "
-                "and readers take all files of the folder for one checkpoint",
-                path=os.path.join(folder, file),
-            )
+def file_names(name: str, ranks: int) -> list[str]:
+    """Returns the names of the files of these models, of each rank from 1 on."""
+    return [f"{model_name(name, rank)}.safetensors" for rank in range(1, ranks + 1)]
 
 
 def offsets_of(path: str, handle: safe_open) -> dict[str, Any] | None:

@@ -12,8 +12,8 @@ from .._model_folder import choice_of
 from .._paths import absolute, refuse_url
 from .._progress import Report, shows_progress
 from .._saving.arguments import SaveArguments
-from .._saving.folder import Folder
-from .._saving.model_files import save_files
+from .._saving.model_files import refuse_other_models, save_files
+from .._saving.recovery import old_names
 from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.split import Split
 from .._saving.writer import SafeWriter, open_writer
@@ -223,8 +223,7 @@ def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) ->
             report.finish()
         return
     name = _name_of(work.files)
-    if os.path.isdir(output):
-        _core._refuse_other_models(Folder(output), name)
+    refuse_other_models(output, old_names(output, name))
     os.makedirs(os.path.dirname(output), exist_ok=True)
     left = enumerate(opened)
 

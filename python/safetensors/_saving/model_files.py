@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._errors import failure
 from .._paths import absolute, refuse_url
 from .._progress import Report
 from .._typing import Path
@@ -156,14 +155,8 @@ def save_files(
         return files.commit(split, digests)
 
 
-def refuse_other_model(folder: str, ours: Collection[str]) -> None:
-    """Raises SafetensorError if a folder has files of a model whose names are not in `ours`."""
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    for name in names:
-        if ".safetensors" in name and name not in ours:
-            raise failure(
-                "several_models",
-                f"{os.path.join(folder, name)} exists: two models in one folder get mixed up, "
-                "choose another folder",
-                path=os.path.join(folder, name),
-            )
+def refuse_other_models(folder: str, ours: Iterable[str]) -> None:
+    """Raises SafetensorError if a folder has a file of a model that is not one of `ours`, which are
+    names. The folder need not exist."""
+    if os.path.isdir(folder):
+        _core._refuse_other_models(Folder(folder), list(ours))

@@ -103,7 +103,7 @@ def convert(
         most = None
         if is_folder:
             most = _FOLDER_NBYTES if max_shard_size is None else max_shard_size
-            _refuse_other_model(plan, text, most)
+            _refuse_other_models(plan, text, most)
             if not force:
                 plan.companions.refuse_to_replace(text, "force=True")
         nbytes = sum(plan.sizes().values())
@@ -128,14 +128,14 @@ def convert(
         return plan.notes
 
 
-def _refuse_other_model(plan: Plan, folder: str, most: int | str) -> None:
+def _refuse_other_models(plan: Plan, folder: str, most: int | str) -> None:
     """Raises SafetensorError if the folder has files of a model that would not be replaced."""
     from safetensors._saving import recovery, split
-    from safetensors._saving.model_files import refuse_other_model
+    from safetensors._saving.model_files import refuse_other_models
 
     names = split.file_names(_MODEL, len(split.split(plan.sizes(), most).shards))
     old = recovery.old_names(folder, _MODEL)
-    refuse_other_model(folder, [*names, split.index_name(_MODEL), *old])
+    refuse_other_models(folder, [*names, split.index_name(_MODEL), *old])
 
 
 @contextlib.contextmanager
