@@ -53,7 +53,7 @@ FileDigests SumsByFile::digests_of(const std::filesystem::path& file) const {
     if (!tensor.xxh3_128) {
       fail(ErrorCode::kInvalidArgument,
            "the sums have only a SHA-256 of tensor `" + clipped(tensor.name) +
-               "`, which `safetensors check` compares",
+               "`, which `safetensors hash --check` compares",
            {.path = file, .subject = std::string(tensor.name)});
     }
     TensorDigests wanted{.digest = tensor.xxh3_128};

@@ -236,6 +236,9 @@ TEST_CASE("tensors of which sums have only a SHA-256 are not passed over") {
   safetensors::Sums sums;
   (void)sums.add_file(Folder::sums_of(folder.second).files()[0]);
   sums.add_tensor(tensor);
-  CHECK(test::outcome_of([&] { (void)safetensors::digests_of(sums, folder.second); }) ==
-        "kInvalidArgument");
+  const auto error = test::error_of([&] { (void)safetensors::digests_of(sums, folder.second); });
+  CHECK(error.code() == test::ErrorCode::kInvalidArgument);
+  CHECK(std::string(error.what())
+            .starts_with("the sums have only a SHA-256 of tensor `b`, which `safetensors hash "
+                         "--check` compares"));
 }
