@@ -409,6 +409,8 @@ class _Folder:
         """Writes a new file, whole."""
     def take_rights(self, name: str, like: tuple[_Folder, str]) -> None: ...
 
+_BLOCK_SIZE: int
+"""The size of the blocks that file systems share between files."""
 _MAX_HEADER_NBYTES: int
 _MAX_INDEX_FILES: int
 _MAX_SHARDS: int
@@ -495,6 +497,7 @@ def _plan_layout(
     layout: str,
     data_begin: int = 0,
 ) -> tuple[bytes, list[tuple[int, int]]]: ...
+def _shareable_nbytes(begin: int, nbytes: int, to: int) -> int: ...
 def _write_file(path: _Path, data: Buffer, fsync: bool) -> None: ...
 def _write_beside(
     path: _Path,

@@ -25,6 +25,7 @@
 #include "python_sink.hpp"
 #include "register.hpp"
 #include "safetensors/detail/serializing.hpp"
+#include "safetensors/detail/shared_blocks.hpp"
 #include "save_arguments.hpp"
 #include "save_target.hpp"
 #include "shared_writer.hpp"
@@ -370,6 +371,15 @@ void register_writer(py::module_& module) {
          py::arg("layout"), py::arg("data_begin") = 0,
          "_plan_layout(specs, metadata, layout, data_begin=0)\n--\n\n"
          "Returns the bytes before the data, and (begin, nbytes) of each tensor in the file.");
+  module.add_object("_BLOCK_SIZE", to_int(kBlockSize));
+  define(
+      module, "_shareable_nbytes",
+      [](std::uint64_t begin, std::uint64_t nbytes, std::uint64_t to) {
+        return detail::shared_blocks(begin, nbytes, to).nbytes;
+      },
+      py::arg("begin"), py::arg("nbytes"), py::arg("to"),
+      "_shareable_nbytes(begin, nbytes, to)\n--\n\n"
+      "Returns how many bytes of a copy between two offsets can share disk space.");
 }
 
 }  // namespace safetensors::python

@@ -147,7 +147,7 @@ class _NewHeader(writing.FileContent):
         file, header = self._header(names)
         begin = LENGTH_NBYTES + len(header)
         nbytes = file.nbytes - file.data_begin
-        return begin + nbytes, writing.shareable_nbytes(file.data_begin, nbytes, begin)
+        return begin + nbytes, _core._shareable_nbytes(file.data_begin, nbytes, begin)
 
     def _header(self, names: Sequence[str]) -> tuple[File, bytes]:
         """Returns the file that has these tensors, and its header with their new names."""

@@ -25,7 +25,6 @@ from .source import Source
 from .source_model import ModelSource
 
 _NAME = "model"
-_BLOCK_NBYTES = 4096
 
 
 class Target(NamedTuple):
@@ -99,7 +98,7 @@ class FileContent:
         for name, begin in begins.items():
             file, tensor = source.placed[name]
             if file.is_whole and tensor.dtype == specs[name][0]:
-                shared += shareable_nbytes(tensor.begin, tensor.nbytes, begin)
+                shared += _core._shareable_nbytes(tensor.begin, tensor.nbytes, begin)
         return nbytes, shared
 
     def _data_begin(self, specs: Mapping[str, Spec]) -> int:
@@ -114,8 +113,8 @@ class FileContent:
         nbytes: Counter[int] = Counter()
         for name, (dtype, _) in specs.items():
             tensor = source.placed[name].tensor
-            if tensor.dtype == dtype and tensor.nbytes % _BLOCK_NBYTES == tensor.begin % 8 == 0:
-                nbytes[tensor.begin % _BLOCK_NBYTES] += tensor.nbytes
+            if tensor.dtype == dtype and tensor.nbytes % _core._BLOCK_SIZE == tensor.begin % 8 == 0:
+                nbytes[tensor.begin % _core._BLOCK_SIZE] += tensor.nbytes
         return max(nbytes, key=lambda begin: (nbytes[begin], -begin), default=0)
 
     def _specs(self, names: Sequence[str]) -> dict[str, Spec]:
@@ -123,14 +122,6 @@ class FileContent:
         return {
             e.name: Spec(e.dtype, tuple(e.shape)) for e in self._source.entries if e.name in wanted
         }
-
-
-def shareable_nbytes(begin: int, nbytes: int, to: int) -> int:
-    """Returns how many bytes of a copy can share disk space: whole blocks, if source and copy begin
-    at the same offset modulo their size."""
-    if (begin - to) % _BLOCK_NBYTES != 0:
-        return 0
-    return max(0, nbytes - -begin % _BLOCK_NBYTES) // _BLOCK_NBYTES * _BLOCK_NBYTES
 
 
 def add_options(parser: argparse.ArgumentParser, layout: str | None) -> None:

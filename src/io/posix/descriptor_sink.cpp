@@ -15,7 +15,7 @@
 #include "io/os_error.hpp"
 #include "io/parallel.hpp"
 #include "safetensors/buffer.hpp"
-#include "safetensors/layout.hpp"
+#include "safetensors/detail/shared_blocks.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -23,7 +23,6 @@ namespace {
 constexpr auto kMaxOffset = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
 
 #if defined(__linux__)
-constexpr std::uint64_t kLeastShared = std::uint64_t{64} << 10;
 constexpr std::uint64_t kMaxPerCopy = std::uint64_t{64} << 20;
 
 /// Returns whether the error means that two files cannot be copied in this way.
@@ -108,13 +107,14 @@ std::uint64_t PositionedSink::copy_from(const ByteSource& source, std::uint64_t 
   const int from = source.descriptor();
   if (from < 0) return 0;
   off_t out = position_of(offset);
-  std::uint64_t done = clone(from, begin, nbytes, static_cast<std::uint64_t>(out));
+  detail::SharedBlocks shared;
+  if (can_clone_) shared = detail::shared_blocks(begin, nbytes, static_cast<std::uint64_t>(out));
+  std::uint64_t done = 0;
+  if (shared.nbytes != 0 && shared.skip == 0) done = clone(from, begin, shared.nbytes, out);
   if (done == 0) {
     if (!can_clone_) reserve_once();
     // Up to the first whole block only, if what follows can be shared.
-    const std::uint64_t to_block = (kBlockSize - begin % kBlockSize) % kBlockSize;
-    const bool can_share = can_clone_ && (begin ^ (base_ + offset)) % kBlockSize == 0;
-    if (can_share && to_block != 0) nbytes = std::min(nbytes, to_block);
+    if (shared.skip != 0) nbytes = shared.skip;
     auto in = static_cast<off_t>(begin);
     const auto wanted = static_cast<std::size_t>(std::min(nbytes, kMaxPerCopy));
     const ssize_t copied = ::copy_file_range(from, &in, descriptor(), &out, wanted, 0);
@@ -135,20 +135,15 @@ std::uint64_t PositionedSink::copy_from(const ByteSource& source, std::uint64_t 
 #endif
 }
 
-/// Shares blocks with another file. Returns how many of the first bytes are shared; 0 if they do
-/// not begin with a whole block in both files, or the file system cannot do it.
-std::uint64_t PositionedSink::clone(int from, std::uint64_t begin, std::uint64_t nbytes,
-                                    std::uint64_t to) {
+/// Shares whole blocks with another file. Returns how many bytes are shared; 0 if the file system
+/// cannot do it.
+std::uint64_t PositionedSink::clone(int from, std::uint64_t begin, std::uint64_t nbytes, off_t to) {
 #if defined(__linux__)
-  const std::uint64_t whole = nbytes / kBlockSize * kBlockSize;
-  if (!can_clone_ || begin % kBlockSize != 0 || to % kBlockSize != 0 || whole < kLeastShared) {
-    return 0;
-  }
   file_clone_range range{};
   range.src_fd = from;
   range.src_offset = begin;
-  range.src_length = whole;
-  range.dest_offset = to;
+  range.src_length = nbytes;
+  range.dest_offset = static_cast<std::uint64_t>(to);
   while (::ioctl(descriptor(), FICLONERANGE, &range) != 0) {
     if (errno == EINTR) continue;
     if (!is_unsupported(errno)) fail_write(errno, path_);
@@ -156,7 +151,7 @@ std::uint64_t PositionedSink::clone(int from, std::uint64_t begin, std::uint64_t
     return 0;
   }
   has_cloned_ = true;
-  return whole;
+  return nbytes;
 #else
   (void)from;
   (void)begin;

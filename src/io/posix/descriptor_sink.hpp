@@ -43,8 +43,7 @@ class PositionedSink : public ByteSink {
   void reserve_once();
   /// Returns the position in the file. Throws: Error kIo if no file can be so large.
   [[nodiscard]] off_t position_of(std::uint64_t offset) const;
-  [[nodiscard]] std::uint64_t clone(int from, std::uint64_t begin, std::uint64_t nbytes,
-                                    std::uint64_t to);
+  [[nodiscard]] std::uint64_t clone(int from, std::uint64_t begin, std::uint64_t nbytes, off_t to);
 
   std::filesystem::path path_;
   std::uint64_t base_;
