@@ -140,6 +140,17 @@ def test_a_file_that_becomes_shorter(tmp_path):
             tasks.run()
 
 
+def test_a_file_that_is_replaced(tmp_path):
+    """The bytes and the header are of one file, which may have lost its name."""
+    path = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (1000,))})
+    other = cli.write(tmp_path / "n.safetensors", {"longer name": raw("U8", (1000,))})
+    start = path.read_bytes()[:-1000]
+    with _digests.OpenFile(str(path)) as file:
+        os.replace(other, path)
+        (job,) = file.jobs()
+        assert (job.name, job.begin, file.start) == ("a", len(start), start)
+
+
 HOSTILE = """
     import resource, time
     from safetensors import SafetensorError, sums

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import stat
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from .. import _core
 from .._core import safe_open
 from .._errors import failure
 from .._paths import open_at_once
-from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES, read_all, read_some
+from .._reading import read_all, read_some
 from .sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 128 << 10
@@ -180,14 +179,10 @@ class OpenFile:
         self._file = open(path, "rb", buffering=0, opener=open_at_once)  # noqa: SIM115
         try:
             status = os.fstat(self._file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                self._open()  # raises
             self.nbytes = status.st_size
             self.version = version_of(status)
-            length = read_some(self._file, 0, LENGTH_NBYTES)
-            begin = LENGTH_NBYTES + int.from_bytes(length, "little")
-            if begin > min(self.nbytes, LENGTH_NBYTES + MAX_HEADER_NBYTES):
-                self._open()  # raises
+            with self._handle() as handle:
+                begin = _core._data_begin(handle)
             self.start = self.read(0, begin)
         except BaseException:
             self._file.close()
@@ -209,12 +204,11 @@ class OpenFile:
                 path=self.path,
             ) from None
 
-    def _open(self) -> safe_open:
-        # As bytes, because a str could be taken for a URL.
-        return safe_open(os.fsencode(self.path), "np", backend="pread")
+    def _handle(self) -> safe_open:
+        return _core._safe_open_handle(self._file, "np", backend="pread")
 
     def jobs(self) -> list[Job]:
-        with self._open() as handle:
+        with self._handle() as handle:
             metas = [(name, handle.get_tensor_meta(name)) for name in handle.offset_keys()]
         jobs = []
         for name, meta in metas:

@@ -139,7 +139,8 @@ def _open(
 
         def lead() -> Message:
             open_all()
-            return _told_starts([leader.start() for leader in leaders.values()])
+            begins = [_core._data_begin(found[at][0]) for at in leaders]
+            return _told_starts([leader.start() for leader in leaders.values()], begins)
 
         comm.share("headers", lead)
     else:
@@ -211,11 +212,13 @@ def _shards(told: Message) -> list[ShardFile]:
     return found
 
 
-def _told_starts(starts: Sequence[Start]) -> Message:
-    """Returns the starts of files as a message: of each the version, the size, how many bytes; then
-    the bytes."""
-    if sum(len(start.first) for start in starts) > MAX_NBYTES // 2:
-        starts = [start.header() for start in starts]
+def _told_starts(starts: Sequence[Start], begins: Sequence[int]) -> Message:
+    """Returns the starts of files, whose data begins at these offsets, as a message: of each the
+    version, the size, how many bytes; then the bytes."""
+    if sum(len(start.first) for start in starts) > MAX_NBYTES // 2:  # no bytes of tensors then
+        starts = [
+            s._replace(first=s.first[:begin]) for s, begin in zip(starts, begins, strict=True)
+        ]
     numbers = [number for start in starts for number in (start.size, len(start.first))]
     data = b"".join(start.first for start in starts)
     return Message([start.version for start in starts], numbers, data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .._range_reader import fill
-from .._reading import LENGTH_NBYTES
 from . import errors
 
 
@@ -16,11 +15,6 @@ class Start(NamedTuple):
     version: str
     first: bytes
     """The first bytes of the file, with its header."""
-
-    def header(self) -> Start:
-        """Returns it without the bytes that follow the header."""
-        size = int.from_bytes(self.first[:LENGTH_NBYTES], "little")
-        return self._replace(first=self.first[: LENGTH_NBYTES + size])
 
 
 class Leader:
