@@ -9,13 +9,27 @@ from collections.abc import Callable
 
 from . import _core
 
-__all__ = ["LENGTH_NBYTES", "MAX_HEADER_NBYTES", "read_all", "read_some"]
+__all__ = [
+    "LENGTH_NBYTES",
+    "MAX_HEADER_NBYTES",
+    "Version",
+    "read_all",
+    "read_some",
+    "version_of",
+]
 
 LENGTH_NBYTES = 8
 """A file begins with the length of its header."""
 MAX_HEADER_NBYTES: int = _core._MAX_HEADER_NBYTES
 
+Version = tuple[int, int, int, int]
+"""Differs for another file, and for one that was written to."""
+
 _SEEKING = threading.Lock()
+
+
+def version_of(status: os.stat_result) -> Version:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_some(file: io.FileIO, begin: int, nbytes: int) -> bytes:

@@ -15,6 +15,7 @@ from ._checking.sums_save import algorithms_of, sums_of
 from ._errors import failure
 from ._model_folder import Choice, choice_of
 from ._progress import Report, reported
+from ._reading import Version, version_of
 from ._shards import ShardFile, find_files
 from ._typing import Path, Progress, ProgressOption, SumsOption
 
@@ -61,7 +62,7 @@ class Made(NamedTuple):
 
     sums: Sums
     place: Place
-    versions: dict[str, _digests.Version]
+    versions: dict[str, Version]
     """What was read, by path."""
 
     def write(self, fsync: bool) -> None:
@@ -87,7 +88,7 @@ class Made(NamedTuple):
 
     def _has_version(self, path: str) -> bool:
         try:
-            return _digests.version_of(os.stat(path)) == self.versions[path]
+            return version_of(os.stat(path)) == self.versions[path]
         except OSError:
             return False
 
@@ -170,7 +171,7 @@ def _make(
     place = Place.of(path, shards)
     found: dict[str, _digests.FileDigests] = {}
     names: dict[str, list[str]] = {}
-    versions: dict[str, _digests.Version] = {}
+    versions: dict[str, Version] = {}
     report = Report(0, progress)
     tasks = _digests.Tasks(report.add)
     with contextlib.ExitStack() as stack:

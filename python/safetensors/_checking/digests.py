@@ -14,7 +14,7 @@ from .. import _core
 from .._core import safe_open
 from .._errors import failure
 from .._paths import open_at_once
-from .._reading import read_all, read_some
+from .._reading import read_all, read_some, version_of
 from .sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 128 << 10
@@ -161,14 +161,6 @@ def processors() -> int:
         with contextlib.suppress(OSError):  # sandboxes refuse the call
             return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-Version = tuple[int, int, int, int]
-"""Differs for another file, and for one that was written to."""
-
-
-def version_of(status: os.stat_result) -> Version:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class OpenFile:

@@ -17,6 +17,7 @@ from .._errors import failure
 from .._model_folder import BY_RULE, of_directory, warn_of
 from .._paths import absolute, open_at_once
 from .._progress import Report, shows_progress
+from .._reading import Version, version_of
 from .._saving.specs import Row
 from .._typing import Path, ProgressOption
 from . import boxes
@@ -34,7 +35,7 @@ _CANNOT_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno
 class _Source(NamedTuple):
     """Where a part's bytes are, in a file as it was when its header was read."""
 
-    identity: tuple[int, int, int]
+    version: Version
     begin: int
 
 
@@ -104,7 +105,8 @@ def _read_folder(folder: str) -> dict[str, SplitTensor]:
     for file in model.files:
         path = os.path.join(folder, file)
         with open(path, "rb", opener=open_at_once) as stream:
-            identity = _identity(stream.fileno())  # first: the header is of this version or newer
+            # First: the header is of this version or newer.
+            version = version_of(os.fstat(stream.fileno()))
         with safe_open(path, "np", backend="pread") as handle:
             begin = _core._data_begin(handle)
             offsets = offsets_of(path, handle)
@@ -118,7 +120,7 @@ def _read_folder(folder: str) -> dict[str, SplitTensor]:
                 if tensor is None:
                     tensor = tensors[name] = SplitTensor(name, meta.dtype, len(meta.shape))
                 where = checked_offsets(path, name, offsets, len(meta.shape))
-                tensor.add(path, _Source(identity, begin + meta.data_offsets[0]), where, meta)
+                tensor.add(path, _Source(version, begin + meta.data_offsets[0]), where, meta)
     return tensors
 
 
@@ -168,16 +170,11 @@ def _assembled(tensor: SplitTensor, block: boxes.Box) -> memoryview:
     return data.reshape(-1).data
 
 
-def _identity(fd: int) -> tuple[int, int, int]:
-    status = os.fstat(fd)
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
 @contextlib.contextmanager
 def _opened(part: SavedPart) -> Iterator[int]:
     fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if _identity(fd) != part.source.identity:
+        if version_of(os.fstat(fd)) != part.source.version:
             raise failure(
                 "file_changed", f"{part.path} has changed while it was read", path=part.path
             )

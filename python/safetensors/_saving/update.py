@@ -11,6 +11,7 @@ from .._core import safe_open
 from .._errors import failure
 from .._paths import absolute, refuse_url
 from .._progress import Report, shows_progress
+from .._reading import Version, version_of
 from .._typing import Path, ProgressOption, SumsOption
 from .arguments import SaveArguments
 from .prepare import Prepared, prepared
@@ -100,7 +101,7 @@ def update_file(
             )
         _update_in_place(filename, tensors, shared, Report(0, progress))
         return
-    before = os.stat(filename)
+    before = version_of(os.stat(filename))
     with safe_open(filename, framework="numpy", backend="pread") as file:
         old = {name: spec_in(file, name) for name in file.offset_keys()}
         specs = _updated_specs(filename, old, tensors, removed, add)
@@ -167,11 +168,9 @@ def _updated_specs(
     return {name: specs[name] if name in specs else old[name] for name in names}
 
 
-def _check_unchanged(filename: Path, before: os.stat_result) -> None:
+def _check_unchanged(filename: Path, before: Version) -> None:
     """Raises if the path names another file, or the file was written to."""
-    now = os.stat(filename)
-    fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns")
-    if any(getattr(now, field) != getattr(before, field) for field in fields):
+    if version_of(os.stat(filename)) != before:
         raise failure(
             "file_changed",
             f"Error while serializing: {os.fsdecode(filename)} was replaced or written to while it "
