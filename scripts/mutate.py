@@ -55,6 +55,7 @@ TESTS: dict[str, list[str]] = {
     "_cli/": ["cli_*", "save_rights", "url_arguments"],
     "_dcp/": ["dcp*"],
     "_delta/": ["delta*", "patch*", "in_place", "checkpoint_weight_patches"],
+    "_dtypes.py": ["dtypes", "cast", "writer*", "cli_convert*"],
     "_errors.py": ["errors_*", "error_fields", "call_errors"],
     "_frameworks.py": ["frameworks_of_writers", "errors_named", "surface"],
     "_group/": ["group_*", "placements"],

@@ -15,6 +15,9 @@ namespace safetensors {
 /// Returns whether elements can be cast to this type: see above.
 [[nodiscard]] SAFETENSORS_API bool is_castable(Dtype dtype) noexcept;
 
+/// Throws: Error kUnsupportedDtype unless both types are castable. Its text names them.
+SAFETENSORS_API void check_castable(Dtype from, Dtype to);
+
 /// Casts elements of any dtype but C64, F6_E3M2 and F6_E2M3 to a castable dtype, with torch's
 /// rounding: by way of a float, to the nearest value (from_float.hpp says what becomes of values
 /// that are too large). Integers become F64 directly. A cast to the same dtype copies.
@@ -35,8 +38,8 @@ struct TensorCast {
 
 /// Writes a whole tensor of a source in another dtype, a few megabytes at a time.
 ///
-/// Throws: what cast_elements, FileWriter::write_at and reading the source throw; kFileChanged if
-///   the source has changed since it was opened.
+/// Throws: what check_castable, cast_elements, FileWriter::write_at and reading the source throw;
+///   kFileChanged if the source has changed since it was opened.
 SAFETENSORS_API void copy_cast(FileWriter& writer, const ByteSource& source,
                                const TensorCast& tensor);
 

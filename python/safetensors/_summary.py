@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _core
 from ._core import safe_open
+from ._dtypes import BITS
 from ._outline.contents import Contents, base_name, facts, of_handles, of_weights
 from ._outline.html import MAX_ROWS
 from ._outline.tree import outline_of
@@ -117,6 +117,5 @@ def _of_tensors(tensors: Mapping[str, Any]) -> Contents:
     listed = []
     for name, tensor in tensors.items():
         dtype, dims = spec_of(name, tensor)
-        bits = int(_core._dtypes()[dtype]["bits"])
-        listed.append((name, dtype, tuple(dims), math.prod(dims) * bits // 8))
+        listed.append((name, dtype, tuple(dims), math.prod(dims) * BITS[dtype] // 8))
     return Contents("tensors", type(tensors).__name__, listed)

@@ -19,6 +19,8 @@ namespace safetensors {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 12;  // floats between the two conversions
+constexpr std::array kCastable{Dtype::kF64,  Dtype::kF32,    Dtype::kF16,
+                               Dtype::kBF16, Dtype::kF8E4M3, Dtype::kF8E5M2};
 constexpr std::uint64_t kElementsAtOnce = (std::uint64_t{4} << 20) / sizeof(double);
 
 template <typename Number, typename Float>
@@ -76,14 +78,19 @@ void write_f64(std::span<const Float> values, std::span<std::byte> to) noexcept 
   }
 }
 
-[[noreturn]] void fail_cast(Dtype from, Dtype to, const char* why) {
-  fail(ErrorCode::kUnsupportedDtype,
-       dtype_text(from) + " cannot be cast to " + dtype_text(to) + ": " + why);
+/// Returns "F64, F32 and so on": the castable types.
+std::string castable_names() {
+  std::string text;
+  for (std::size_t i = 0; i < kCastable.size(); ++i) {
+    if (i != 0) text += i + 1 == kCastable.size() ? " and " : ", ";
+    text += name(kCastable[i]);
+  }
+  return text;
 }
 
-void check_castable(Dtype from, Dtype to) {
-  if (is_castable(from) && is_castable(to)) return;
-  fail_cast(from, to, "only F64, F32, F16, BF16, F8_E4M3 and F8_E5M2 are cast to each other");
+[[noreturn]] void fail_cast(Dtype from, Dtype to, const std::string& why) {
+  fail(ErrorCode::kUnsupportedDtype,
+       dtype_text(from) + " cannot be cast to " + dtype_text(to) + ": " + why);
 }
 
 /// Throws unless elements of one dtype can be cast to another. Names the dtype at fault.
@@ -93,7 +100,7 @@ void check_cast(Dtype from, Dtype to) {
     fail_cast(from, to, "no cast reads it");
   }
   if (!is_castable(to)) {
-    fail_cast(from, to, "casts lead to F64, F32, F16, BF16, F8_E4M3 and F8_E5M2 only");
+    fail_cast(from, to, "casts lead to " + castable_names() + " only");
   }
 }
 
@@ -121,9 +128,12 @@ void cast_some(Dtype from_dtype, std::span<const std::byte> from, Dtype to_dtype
 }  // namespace
 
 bool is_castable(Dtype dtype) noexcept {
-  constexpr std::array kCastable{Dtype::kF64,  Dtype::kF32,    Dtype::kF16,
-                                 Dtype::kBF16, Dtype::kF8E4M3, Dtype::kF8E5M2};
   return std::ranges::find(kCastable, dtype) != kCastable.end();
+}
+
+void check_castable(Dtype from, Dtype to) {
+  if (is_castable(from) && is_castable(to)) return;
+  fail_cast(from, to, "only " + castable_names() + " are cast to each other");
 }
 
 void cast_elements(Dtype from_dtype, std::span<const std::byte> from, Dtype to_dtype,

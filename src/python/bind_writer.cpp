@@ -96,13 +96,13 @@ std::string described(Dtype dtype, std::span<const std::uint64_t> shape) {
 }
 
 void check_cast(const OwnSpec& spec, const TensorInfo& info, const std::filesystem::path& path) {
-  if (is_castable(spec.dtype) && is_castable(info.dtype)) return;
-  throw Error(ErrorCode::kUnsupportedDtype,
-              "Error while serializing: tensor `" + spec.name + "` of " + path.string() + " is " +
-                  std::string(name(info.dtype)) + ", which cannot be cast to " +
-                  std::string(name(spec.dtype)) +
-                  ": only F64, F32, F16, BF16, F8_E4M3 and F8_E5M2 are cast to each other",
-              ErrorContext{.subject = spec.name});
+  try {
+    check_castable(info.dtype, spec.dtype);
+  } catch (const Error& error) {
+    throw error.with_context(
+        "Error while serializing: tensor `" + spec.name + "` of " + path.string() + ": ", {},
+        spec.name);
+  }
 }
 
 /// The value of a _FileWriter.

@@ -8,6 +8,7 @@
 
 #include "fast_def.hpp"
 #include "register.hpp"
+#include "safetensors/cast.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -91,6 +92,7 @@ py::dict table() {
     row["torch"] = names.torch;
     row["numpy"] = names.numpy;
     row["ml_dtypes"] = names.ml_dtypes;
+    row["castable"] = is_castable(names.dtype);
     rows[to_str(names.dtype)] = row;
   }
   return rows;
@@ -159,7 +161,8 @@ void register_dtypes(py::module_& module) {
       "bits: the size of an element.\n"
       "torch: the name of torch's type, which TensorSpec takes; None if torch has no such type.\n"
       "numpy: NumPy's little-endian type string; None if NumPy has no such type.\n"
-      "ml_dtypes: the name that ml_dtypes gives a type that NumPy lacks, or None.");
+      "ml_dtypes: the name that ml_dtypes gives a type that NumPy lacks, or None.\n"
+      "castable: whether casts lead to it.");
   define(module, "_to_float", &to_float_bytes, py::arg("dtype"), py::arg("data"),
          "_to_float(dtype, data)\n--\n\n"
          "Returns the elements of `data`, floats of 4 to 32 bits as files store them, as float32.");

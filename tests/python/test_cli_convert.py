@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import safetensors
-from safetensors._cli.dtypes import BITS
+from safetensors._dtypes import BITS
 from safetensors._paths import is_folder_target
 from support import cli, file_builder
 from support.dtype_table import TABLE

@@ -177,6 +177,7 @@ USERS_OF_WEIGHTS = {
 
 CORE_FOR_WEIGHTS = {
     "_checking.digests",
+    "_dtypes",
     "_errors",
     "_outline.views",
     "_paths",

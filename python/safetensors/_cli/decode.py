@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .._core import _to_float
-from .dtypes import BITS, DTYPES
+from .._dtypes import BITS, DTYPES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

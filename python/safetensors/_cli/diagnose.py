@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 from .. import _json
 from .._core import SafetensorError, _file_kind
+from .._dtypes import BITS
 from .._reading import LENGTH_NBYTES
 from . import text
-from .dtypes import BITS, element_count
+from .dtypes import element_count
 from .opening import STDIN
 
 # From the code of each error of the core about a header to a kind.

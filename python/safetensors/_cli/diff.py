@@ -8,10 +8,10 @@ import argparse
 import os
 from typing import Any
 
+from .._dtypes import BITS
 from .._model_folder import Choice
 from . import diff_stats, text
 from .compare import count_of_differences, first_difference
-from .dtypes import BITS
 from .errors import NEGATIVE, CliError
 from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin

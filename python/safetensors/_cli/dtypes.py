@@ -1,27 +1,19 @@
-"""The types of the format, as in docs/format.md."""
+"""Types and shapes that a user or an untrusted file gives."""
 
 from collections.abc import Sequence
 
-from .._core import _dtypes
-
-DTYPES = _dtypes()
-BITS: dict[str, int] = {code: row["bits"] for code, row in DTYPES.items()}
-"""Bits of an element. The order is the one in which writers group tensors."""
-
+from .._dtypes import DTYPES, code_of_name
 
 _ALIASES = {"double": "F64", "float": "F32", "half": "F16"}
 _ALIASES.update({f"fp{bits}": f"F{bits}" for bits in (16, 32, 64)})
+_ALIASES.update({row["numpy"].lstrip("<|"): code for code, row in DTYPES.items() if row["numpy"]})
 
 
 def normalized(name: str) -> str:
     """Returns the type of the format, in lower case, that torch, NumPy or ml_dtypes calls so; the
     name in lower case if there is none."""
     name = name.lower().removeprefix("torch.")
-    for code, row in DTYPES.items():
-        names = (row["torch"], row["ml_dtypes"], row["numpy"] and row["numpy"].lstrip("<|"))
-        if name in names:
-            return code.lower()
-    return _ALIASES.get(name, name).lower()
+    return (code_of_name(name) or _ALIASES.get(name, name)).lower()
 
 
 def element_count(shape: Sequence[int]) -> int:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from .._dtypes import BITS, CASTABLE
 from .._model_folder import BY_RULE, Choice
-from .._saving.specs import CASTABLE
 from .._saving.writer import SafeWriter
 from . import text
-from .dtypes import BITS, element_count
+from .dtypes import element_count
 from .errors import CliError
 from .model import Model, Placed
 from .reader import File

@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._dtypes import BITS
 from .._model_folder import Choice
 from .._paths import is_url
 from .._weight_models import is_gguf, is_weight_model, open_as_stored
 from . import text
-from .dtypes import BITS, element_count
+from .dtypes import element_count
 from .errors import CliError
 from .model import Model, choice_of
 from .opening import CHUNK_NBYTES, STDIN

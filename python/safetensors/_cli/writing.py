@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from .. import _core
 from .._checking.sums import SHA256, XXH3
+from .._dtypes import CASTABLE
 from .._paths import absolute, is_folder_target
 from .._saving import split as _split
 from .._saving.arguments import SaveArguments
 from .._saving.companions import Companions
 from .._saving.model_files import refuse_other_models, save_files
-from .._saving.specs import CASTABLE, Spec, rows_of
+from .._saving.specs import Spec, rows_of
 from .._saving.split import Split
 from .._saving.writer import open_writer
 from . import text

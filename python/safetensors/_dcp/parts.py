@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from .. import _core
+from .._dtypes import BITS
 from .._errors import failure
 from .._regions import byte_shape, ends_within_byte
 from . import boxes
@@ -54,7 +53,7 @@ class SplitTensor:
             )
         ends = zip(self.shape, offsets, meta.shape, strict=True)
         self.shape = [max(size, offset + count) for size, offset, count in ends]
-        bits = _bits(self.dtype)
+        bits = BITS[self.dtype]
         if ends_within_byte(offsets, bits) or ends_within_byte(meta.shape, bits):
             begin, end = meta.data_offsets
             box = boxes.Box((0,), (end - begin,))  # of one file, or check() raises
@@ -72,7 +71,7 @@ class SplitTensor:
         if self.is_in_one_file():
             self.whole = found[0].sizes
             return
-        bits = _bits(self.dtype)
+        bits = BITS[self.dtype]
         for part in self.parts:
             if ends_within_byte(part.offsets, bits) or ends_within_byte(part.shape, bits):
                 raise failure(
@@ -112,8 +111,3 @@ class SplitTensor:
             path=folder,
             subject=self.name,
         )
-
-
-@functools.cache
-def _bits(dtype: str) -> int:
-    return int(_core._dtypes()[dtype]["bits"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
 from .._core import safe_open
+from .._dtypes import BITS
 from .._errors import Code, failure_of
 from .._paths import is_url
 from .._pickling import NotPickled
@@ -226,8 +227,8 @@ def error_of(
 
 def unit_of(dtype: str) -> int:
     """Returns the bytes that change together."""
-    return max(1, int(_core._dtypes()[dtype]["bits"]) // 8)
+    return max(1, BITS[dtype] // 8)
 
 
 def is_sub_byte(dtype: str) -> bool:
-    return int(_core._dtypes()[dtype]["bits"]) % 8 != 0
+    return BITS[dtype] % 8 != 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from .. import _core
 from .._core import safe_open
+from .._dtypes import code_of_name
 from .._errors import failure
 from .._typing import Path
 
@@ -23,8 +23,6 @@ class Spec(NamedTuple):
     shape: tuple[int, ...]
 
 
-CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-"""The types that are cast, and to which."""
 Row = tuple[str, str, Sequence[int]]
 """The name, dtype and shape of a tensor, as the compiled module takes them."""
 
@@ -65,7 +63,7 @@ def specs_of(source: Any) -> dict[str, Spec]:
 def _dtype_code(name: str, dtype: Any) -> str:
     """Returns the format's name of a dtype."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
-    code = _codes().get(text.rpartition(".")[2])
+    code = code_of_name(text.rpartition(".")[2])
     if code is None:
         raise failure(
             "unsupported_dtype",
@@ -74,15 +72,6 @@ def _dtype_code(name: str, dtype: Any) -> str:
             also=KeyError,
         )
     return code
-
-
-@functools.cache
-def _codes() -> dict[str, str]:
-    """Maps the names of dtypes in the format, torch, NumPy and ml_dtypes to those in the format."""
-    rows = _core._dtypes().items()
-    return {
-        name: code for code, row in rows for name in (code, row["torch"], row["ml_dtypes"]) if name
-    }
 
 
 def spec_of(name: str, value: Any) -> Spec:

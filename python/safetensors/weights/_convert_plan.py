@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
+from safetensors._dtypes import CASTABLE
 from safetensors._errors import WeightsCode, failure_of
 from safetensors._paths import absolute
 from safetensors._saving.companions import Companions
-from safetensors._saving.specs import CASTABLE, nbytes_of
+from safetensors._saving.specs import nbytes_of
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
 

@@ -530,7 +530,7 @@ def test_types_in_any_case(tmp_path):
         one, other = ((tmp_path / f"{each}{i}.safetensors").read_bytes() for i in range(2))
         assert one == other
         assert b'"F16"' in one
-    assert "{f64,f32,f16,bf16,f8_e4m3,f8_e5m2}" in cli.output("merge", "--help")
+    assert "{f64,f32,bf16,f16,f8_e4m3,f8_e5m2}" in cli.output("merge", "--help")
 
 
 def test_without_the_option_packs_are_copied(tmp_path):
