@@ -407,6 +407,8 @@ class _Folder:
         fsync: bool = False,
     ) -> None:
         """Writes a new file, whole."""
+    def resize(self, name: str, nbytes: int) -> None:
+        """Gives a file a size, and disk space where the file system can reserve it."""
     def take_rights(self, name: str, like: tuple[_Folder, str]) -> None: ...
 
 _BLOCK_SIZE: int

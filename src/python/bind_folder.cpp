@@ -114,6 +114,11 @@ void write_new(const Held& held, py::handle name, py::handle data, py::handle li
   });
 }
 
+void resize(const Held& held, py::handle name, std::uint64_t nbytes) {
+  const OwnName own = own_name_of(name);
+  in_folder(held, [&] { held.folder.resize(own, nbytes); });
+}
+
 void take_rights(const Held& held, py::handle name, py::handle like) {
   const OwnName own = own_name_of(name);
   const OwnPlace other = place_of(like);
@@ -138,6 +143,7 @@ void register_folder(py::module_& module) {
       .method("open_private", &open_private, py::arg("name"), py::arg("inode") = 0)
       .method("write", &write_new, py::arg("name"), py::arg("data"), py::arg("like") = py::none(),
               py::arg("fsync") = false)
+      .method("resize", &resize, py::arg("name"), py::arg("nbytes"))
       .method("take_rights", &take_rights, py::arg("name"), py::arg("like"));
 }
 

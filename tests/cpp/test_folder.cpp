@@ -181,6 +181,23 @@ TEST_CASE("only regular files of this user are opened") {
   ::close(others);
 }
 
+TEST_CASE("a file gets its size") {
+  const SharedFolder shared;
+  const OwnName name("f");
+  test::write_text(shared / "f", "abcd");
+  shared.folder.resize(name, 10000);
+  CHECK(test::read_text(shared / "f") == "abcd" + std::string(9996, '\0'));
+  shared.folder.resize(name, 2);
+  CHECK(test::read_text(shared / "f") == "ab");
+  CHECK(test::error_of([&] { shared.folder.resize(OwnName("g"), 1); }).os_error() == ENOENT);
+  CHECK(test::error_of([&] { shared.folder.resize(name, ~std::uint64_t{0}); }).code() ==
+        ErrorCode::kIo);
+  test::fs::create_symlink("f", shared / "link");
+  CHECK(test::error_of([&] { shared.folder.resize(OwnName("link"), 1); }).code() ==
+        ErrorCode::kNotRegularFile);
+  CHECK(test::read_text(shared / "f") == "ab");
+}
+
 TEST_CASE("a file that was exchanged is not removed") {
   const SharedFolder shared;
   test::write_text(shared / "a", "a");

@@ -37,7 +37,6 @@ ALLOWED = {
     ("_checking/model_signing.py", "open"): "writes into a temporary folder, which is private",
     ("_dcp/consolidate.py", "os.open"): "reads the file of a rank, which is checked",
     ("_paths.py", "os.open"): "opens for reading",
-    ("_dcp/model.py", "os.truncate"): "of a descriptor",
 }
 """Calls by file, each with the reason why it need not go through `Folder`."""
 

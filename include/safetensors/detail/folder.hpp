@@ -113,6 +113,11 @@ class Folder {
   ///   for a file of another user, if `owned`, and with EWOULDBLOCK while somebody has a lease.
   [[nodiscard]] SAFETENSORS_API int open_file(const OwnName& name, bool writes, bool owned) const;
 
+  /// Gives a file of this user a size, and disk space where the file system can reserve it.
+  ///
+  /// Throws: as open_file(); Error kIo, also if there is no such file or no space.
+  SAFETENSORS_API void resize(const OwnName& name, std::uint64_t nbytes) const;
+
   /// Removes a file. Returns false if there is none, or if `descriptor` is not -1 and the name is
   /// not its file.
   SAFETENSORS_API bool remove(const OwnName& name, int descriptor = -1) const;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,6 @@ from .._saving.model_files import ModelFiles
 from .._saving.specs import Row, nbytes_of
 from .._saving.writer_state import ABORTED, CLOSED, WriterState, closed_error
 from .._typing import Path
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FullSizePart(NamedTuple):
@@ -170,10 +167,10 @@ class FullSizeModel:
         total = max([begin + nbytes for begin, nbytes in places], default=len(prologue))
         parts, name = self._files.parts, self._files.temporary(index + 1).name
         parts.write(name, start)
+        parts.resize(name, total)
         self.files.append(FullSizePart(parts.name, parts.inode, name, total, 0))
         fd = self.open(index)
         try:
-            _reserve(fd, total, os.path.join(parts.path, name))
             self.files[index] = self.files[index]._replace(inode=os.fstat(fd).st_ino)
         finally:
             os.close(fd)
@@ -212,15 +209,3 @@ def _split_by_index(nbytes: dict[str, int], indices: Mapping[str, int]) -> split
     for name in nbytes:
         shards[indices[name] - 1].append(name)
     return split.Split(shards, sum(nbytes.values()))
-
-
-def _reserve(fd: int, nbytes: int, path: str) -> None:
-    """Gives a file its size, and disk space where the file system can reserve it."""
-    # Not os.posix_fallocate: glibc emulates it by writing to every block.
-    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
-    if fallocate is not None:
-        found = fallocate(fd, 0, ctypes.c_int64(0), ctypes.c_int64(nbytes))
-        number = ctypes.get_errno()
-        if found != 0 and number in _NO_SPACE:
-            raise OSError(number, os.strerror(number), path)
-    os.truncate(fd, nbytes)

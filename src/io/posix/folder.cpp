@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "io/os_error.hpp"
+#include "io/posix/descriptor_sink.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/own_file.hpp"
 #include "io/posix/rights.hpp"
@@ -157,6 +159,16 @@ int Folder::open_file(const OwnName& name, bool writes, bool owned) const {
   if (!S_ISREG(found.st_mode)) refuse(file, "it is not a regular file");
   if (owned) refuse_other_user(file, found.st_uid);
   return fd.release();
+}
+
+void Folder::resize(const OwnName& name, std::uint64_t nbytes) const {
+  const fs::path file = path() / name.text();
+  const Fd fd(open_file(name, true, true));
+  if (!fd.is_open()) io::fail_write(ENOENT, file);
+  io::reserve(fd.get(), 0, nbytes, false, file);
+  while (::ftruncate(fd.get(), static_cast<off_t>(nbytes)) != 0) {
+    if (errno != EINTR) io::fail_write(errno, file);
+  }
 }
 
 bool Folder::remove(const OwnName& name, int file) const {
