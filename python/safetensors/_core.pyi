@@ -237,6 +237,9 @@ def _sums_json(
     tensors: Sequence[tuple[str, str, dict[str, str], bytes | None]],
     whole: str | None,
 ) -> bytes: ...
+def _whole_text(
+    pairs: list[tuple[str, str]], algorithm: str, take: Callable[[bytes], object]
+) -> None: ...
 def _encode_patch(
     base: Buffer,
     target: Buffer,

@@ -8,7 +8,7 @@
 #include "base/base64.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
-#include "format/whole_text.hpp"
+#include "safetensors/detail/whole_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -34,7 +34,7 @@ void append_digests(std::string& json, const std::optional<Digest>& sha256,
 void append_file(std::string& json, const FileSums& file) {
   append_ascii_json(json, file.path);
   json += ":{\"header\":\"" + file.header.text() + '"';
-  if (file.sha256) json += ",\"sha256\":\"" + hex_of(*file.sha256) + '"';
+  if (file.sha256) json += ",\"sha256\":\"" + detail::hex_of(*file.sha256) + '"';
   json += ",\"size\":" + std::to_string(file.nbytes) + '}';
 }
 
@@ -120,7 +120,7 @@ bool Sums::has_whole(DigestAlgorithm algorithm) const noexcept {
 
 template <typename Take>
 void Sums::make_whole(DigestAlgorithm algorithm, const Take& take) const {
-  WholeText text(take);
+  detail::WholeText text(take);
   const bool is_sha256 = algorithm == DigestAlgorithm::kSha256;
   for (const Entry& each : entries_) {  // has_whole(): they all have a digest
     text.add(name_of(each), is_sha256 ? Digest{algorithm, sha256_[each.sha256]}

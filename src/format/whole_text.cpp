@@ -1,8 +1,8 @@
-#include "format/whole_text.hpp"
+#include "safetensors/detail/whole_text.hpp"
 
 #include "base/ascii_text.hpp"
 
-namespace safetensors {
+namespace safetensors::detail {
 namespace {
 
 // With a name of 100 MB, the text is six times as long as the sums.
@@ -46,4 +46,4 @@ void WholeText::take_if_long() {
   if (text_.size() >= kWholeStep) finish();
 }
 
-}  // namespace safetensors
+}  // namespace safetensors::detail

@@ -11,14 +11,12 @@
 #include "gil.hpp"
 #include "register.hpp"
 #include "safetensors/detail/path_ends.hpp"
+#include "safetensors/detail/whole_text.hpp"
 
 namespace safetensors::python {
 namespace {
 
-py::object digits_of(const Digest& digest) {
-  const std::string text = digest.text();
-  return to_str(std::string_view(text).substr(text.find(':') + 1));
-}
+py::object digits_of(const Digest& digest) { return to_str(detail::hex_of(digest)); }
 
 void add_digest(py::dict& digests, const std::optional<Digest>& digest) {
   if (digest) digests[to_str(name(digest->algorithm()))] = digits_of(*digest);
@@ -114,6 +112,18 @@ py::bytes sums_json(const py::list& files, const py::list& tensors, py::handle w
   return {sums.json(sha256)};
 }
 
+void whole_text(const py::list& pairs, py::handle algorithm, const py::function& take) {
+  const std::string prefix = std::string(text_of(algorithm, "algorithm")) + ':';
+  detail::WholeText text(
+      [&](std::string_view piece) { take(py::bytes(piece.data(), piece.size())); });
+  for (const py::handle item : pairs) {
+    const auto pair = py::cast<py::tuple>(item);
+    text.add(text_of(pair[0], "name"),
+             Digest::parse(prefix + std::string(text_of(pair[1], "digest"))));
+  }
+  text.finish();
+}
+
 py::object sums_paths_of(py::handle path) {
   py::list found;
   for (const std::filesystem::path& each : sums_paths(path_of(path, "path"))) {
@@ -159,6 +169,11 @@ void register_sums(py::module_& module) {
   define(module, "_sums_json", &sums_json, py::arg("files"), py::arg("tensors"), py::arg("whole"),
          "_sums_json(files, tensors, whole)\n--\n\n"
          "Returns the text of sums; takes what _parse_sums returns, tensors sorted by name.");
+  define(
+      module, "_whole_text", &whole_text, py::arg("pairs"), py::arg("algorithm"), py::arg("take"),
+      "_whole_text(pairs, algorithm, take)\n--\n\n"
+      "Makes the text whose digest is that of a model, of the names and digests of its tensors,\n"
+      "sorted by name. Calls `take(bytes)` with each piece of it.");
 }
 
 }  // namespace safetensors::python

@@ -6,7 +6,7 @@
 #include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "check/sha256.hpp"
-#include "format/whole_text.hpp"
+#include "safetensors/detail/whole_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -201,7 +201,7 @@ Digest PatchApplication::whole_of(const ModelDigests& digests) const {
   const bool is_sha256 = patch_.algorithm() == DigestAlgorithm::kSha256;
   Xxh3Hasher xxh3;
   std::string whole;
-  WholeText text([&](std::string_view piece) {
+  detail::WholeText text([&](std::string_view piece) {
     if (is_sha256) whole += piece;
     if (!is_sha256) xxh3.update(std::as_bytes(std::span(piece)));
   });

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from json.encoder import encode_basestring_ascii as _quoted  # as json.dumps, but ten times as fast
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from .. import _core, _json
@@ -21,7 +20,6 @@ BLOCK_SIZE = 4 << 20
 SUFFIX = ".sums.json"
 OF_FOLDER = "model" + SUFFIX
 """The name of the sums of all files of a folder."""
-_NAME_STEP = 1 << 16
 
 Digests = dict[str, str]
 """Hexadecimal digests by algorithm."""
@@ -88,24 +86,14 @@ def name_of_model(name: str, variant: str) -> str:
 
 def whole_digest(digests: Mapping[str, str], algorithm: str = SHA256) -> str:
     """Returns the digest of a model whose tensors have these digests, by name."""
-    lines = (piece.encode() for name in sorted(digests) for piece in _line(name, digests[name]))
+    pairs = sorted(digests.items())
     if algorithm != SHA256:
-        return _core._xxh3_128(b"".join(lines)).partition(":")[2]
+        pieces: list[bytes] = []
+        _core._whole_text(pairs, algorithm, pieces.append)
+        return _core._xxh3_128(b"".join(pieces)).partition(":")[2]
     hasher = hashlib.sha256()
-    for line in lines:
-        hasher.update(line)
+    _core._whole_text(pairs, algorithm, hasher.update)
     return hasher.hexdigest()
-
-
-def _line(name: str, digest: str) -> Iterator[str]:
-    """Yields the line of a tensor. Escaped at once, a name of 100 MB would take six times that."""
-    if len(name) <= _NAME_STEP:
-        yield f"{_quoted(name)} {digest}\n"
-        return
-    yield '"'
-    for at in range(0, len(name), _NAME_STEP):
-        yield _quoted(name[at : at + _NAME_STEP])[1:-1]
-    yield f'" {digest}\n'
 
 
 def read(path: str) -> Sums:

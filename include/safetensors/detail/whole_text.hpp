@@ -1,4 +1,5 @@
-// The text whose digest is that of a model (docs/verify.md).
+// The text whose digest is that of a model (docs/verify.md). For this project's own bindings: it
+// may change at any time.
 #pragma once
 
 #include <functional>
@@ -7,11 +8,12 @@
 #include <utility>
 
 #include "safetensors/digest.hpp"
+#include "safetensors/export.hpp"
 
-namespace safetensors {
+namespace safetensors::detail {
 
 /// Returns the hexadecimal digits of a digest.
-[[nodiscard]] std::string hex_of(const Digest& digest);
+[[nodiscard]] SAFETENSORS_API std::string hex_of(const Digest& digest);
 
 /// Makes the text, which has a line for each tensor, and passes it on piece by piece.
 class WholeText {
@@ -21,9 +23,9 @@ class WholeText {
   explicit WholeText(Take take) : take_(std::move(take)) {}
 
   /// Adds the tensor whose name follows in the order of names, by bytes.
-  void add(std::string_view name, const Digest& digest);
+  SAFETENSORS_API void add(std::string_view name, const Digest& digest);
   /// Passes on the rest.
-  void finish();
+  SAFETENSORS_API void finish();
 
  private:
   void take_if_long();
@@ -32,4 +34,4 @@ class WholeText {
   std::string text_;
 };
 
-}  // namespace safetensors
+}  // namespace safetensors::detail
