@@ -45,6 +45,9 @@ struct EncodedPatch {
   std::vector<std::byte> values;
   /// How many units the record lists. A block most of which changes lists all of its units.
   std::uint64_t changed = 0;
+  /// The digests in the record; none if the tensors are equal.
+  std::optional<Digest> base{};
+  std::optional<Digest> target{};
 };
 
 /// Returns the record that makes `target` of `base`, two tensors of one dtype and shape. If they

@@ -249,7 +249,7 @@ def _encode_patch(
     set_values: bool = ...,
     base_digest: str | None = ...,
     target_digest: str | None = ...,
-) -> tuple[bytes, bytes, int]: ...
+) -> tuple[bytes, bytes, int, str, str] | None: ...
 def _whole_patch(
     target: Buffer | None,
     dtype: str,
@@ -417,6 +417,10 @@ class _Folder:
 _BLOCK_SIZE: int
 """The size of the blocks that file systems share between files."""
 _MAX_HEADER_NBYTES: int
+_MAX_LABEL_NBYTES: int
+_RECORD_PREFIX: str
+"""What the names of the entries of records in patches begin with."""
+_VALUES_PREFIX: str
 _MAX_INDEX_FILES: int
 _MAX_SHARDS: int
 _MAX_THREADS: int

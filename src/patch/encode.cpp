@@ -210,6 +210,8 @@ EncodedPatch encode_patch(Dtype dtype, std::span<const std::uint64_t> shape, Byt
   store_little(record.data() + patch::kRowsAt, std::uint64_t{rows});
   store_digest(record.data() + patch::kBaseAt, digests[0]);
   store_digest(record.data() + patch::kTargetAt, digests[1]);
+  encoded.base = digests[0];
+  encoded.target = digests[1];
   for (std::size_t i = 0; i < shape.size(); ++i) {
     store_little(record.data() + patch::kHeadSize + 8 * i, shape[i]);
   }

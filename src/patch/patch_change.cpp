@@ -8,6 +8,7 @@
 #include "patch/patch_error.hpp"
 #include "patch/row.hpp"
 #include "patch/shape.hpp"
+#include "safetensors/detail/patch_entries.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -26,8 +27,8 @@ KeptBytes bytes_in(const SafeOpen& file, const TensorInfo& info, const Interrupt
 }
 
 /// Returns the entry of the record of a tensor. Throws: Error kTensorNotFound or kInvalidPatch.
-const TensorInfo& record_entry(const SafeOpen& file, std::string_view tensor) {
-  const TensorInfo* const info = file.find("r/" + std::string(tensor));
+const TensorInfo& find_record(const SafeOpen& file, std::string_view tensor) {
+  const TensorInfo* const info = file.find(detail::record_entry(tensor));
   if (info == nullptr) {
     patch::fail_file(ErrorCode::kTensorNotFound, file.path(),
                      "the patch has no tensor `" + clipped(tensor) + "`", tensor);
@@ -45,8 +46,8 @@ const TensorInfo& record_entry(const SafeOpen& file, std::string_view tensor) {
 struct PatchChange::State {
   State(const SafeOpen& file, std::string_view tensor, DigestAlgorithm used,
         const Interrupt& interrupt)
-      : State(file, record_entry(file, tensor), file.find("v/" + std::string(tensor)), tensor, used,
-              interrupt) {}
+      : State(file, find_record(file, tensor), file.find(detail::values_entry(tensor)), tensor,
+              used, interrupt) {}
 
   /// Runs `work`, whose errors about the tensor get the name of the file.
   template <typename Work>

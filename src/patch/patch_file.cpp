@@ -7,18 +7,19 @@
 #include "base/json_document.hpp"
 #include "base/text.hpp"
 #include "patch/patch_error.hpp"
+#include "safetensors/detail/patch_entries.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
 
 namespace {
 
+using detail::kMaxLabelSize;
+using detail::kRecordPrefix;
+using detail::kValuesPrefix;
+
 constexpr std::string_view kPatchFormat = "safetensors-patch";
 constexpr std::string_view kPatchVersion = "1";
-constexpr std::size_t kMaxLabelSize = 256;
-
-constexpr std::string_view kRecordPrefix = "r/";
-constexpr std::string_view kValuePrefix = "v/";
 
 /// Handles the events of read_json_document() for an object of strings. error() is empty if it is
 /// another value.
@@ -119,14 +120,14 @@ class PatchMetadata {
 std::vector<std::string_view> names_of(const SafeOpen& file) {
   const std::vector<std::string_view> keys = file.keys();  // records, and then values
   const auto is_known = [](std::string_view key) {
-    return key.starts_with(kRecordPrefix) || key.starts_with(kValuePrefix);
+    return key.starts_with(kRecordPrefix) || key.starts_with(kValuesPrefix);
   };
   if (const auto other = std::ranges::find_if_not(keys, is_known); other != keys.end()) {
     patch::fail_tensor(ErrorCode::kInvalidPatch, file.path(), *other,
                        "entry `" + clipped(*other) + "` is neither a record nor values");
   }
   const auto middle = std::ranges::find_if(
-      keys, [](std::string_view key) { return key.starts_with(kValuePrefix); });
+      keys, [](std::string_view key) { return key.starts_with(kValuesPrefix); });
   std::vector<std::string_view> names;
   names.reserve(static_cast<std::size_t>(middle - keys.begin()));
   for (auto key = keys.begin(); key != middle; ++key) {
@@ -134,7 +135,7 @@ std::vector<std::string_view> names_of(const SafeOpen& file) {
   }
   auto next = names.begin();
   for (auto key = middle; key != keys.end(); ++key) {
-    const std::string_view name = key->substr(kValuePrefix.size());
+    const std::string_view name = key->substr(kValuesPrefix.size());
     while (next != names.end() && *next < name) ++next;
     if (next == names.end() || *next != name) {
       patch::fail_tensor(ErrorCode::kInvalidPatch, file.path(), name,

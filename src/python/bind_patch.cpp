@@ -8,6 +8,7 @@
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "register.hpp"
+#include "safetensors/detail/patch_entries.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -21,8 +22,8 @@ py::bytes to_bytes(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-py::tuple encode(py::handle base, py::handle target, py::handle dtype, py::handle shape,
-                 bool set_values, py::handle base_digest, py::handle target_digest) {
+py::object encode(py::handle base, py::handle target, py::handle dtype, py::handle shape,
+                  bool set_values, py::handle base_digest, py::handle target_digest) {
   const BufferView old_bytes(base, "base");
   const BufferView new_bytes(target, "target");
   const Dtype type = dtype_of_code(dtype);
@@ -35,8 +36,9 @@ py::tuple encode(py::handle base, py::handle target, py::handle dtype, py::handl
     const GilRelease release;
     encoded = encode_patch(type, dims, old_bytes.bytes(), new_bytes.bytes(), options, interrupt);
   }
-  return py::make_tuple(to_bytes(encoded.record), to_bytes(encoded.values),
-                        to_int(encoded.changed));
+  if (!encoded.base || !encoded.target) return py::none();  // the tensors are equal
+  return py::make_tuple(to_bytes(encoded.record), to_bytes(encoded.values), to_int(encoded.changed),
+                        to_str(encoded.base->text()), to_str(encoded.target->text()));
 }
 
 py::bytes whole(py::handle target, py::handle dtype, py::handle shape, py::handle base_digest,
@@ -63,12 +65,15 @@ py::bytes whole(py::handle target, py::handle dtype, py::handle shape, py::handl
 }  // namespace
 
 void register_patch(py::module_& module) {
+  module.add_object("_RECORD_PREFIX", to_str(detail::kRecordPrefix));
+  module.add_object("_VALUES_PREFIX", to_str(detail::kValuesPrefix));
+  module.add_object("_MAX_LABEL_NBYTES", to_int(detail::kMaxLabelSize));
   define(module, "_encode_patch", &encode, py::arg("base"), py::arg("target"), py::arg("dtype"),
          py::arg("shape"), py::kw_only(), py::arg("set_values") = false,
          py::arg("base_digest") = py::none(), py::arg("target_digest") = py::none(),
          "_encode_patch(base, target, dtype, shape, *, set_values=False, base_digest=None, "
-         "target_digest=None)\n--\n\nReturns the record that makes target of base, its values, and "
-         "how many units it changes.");
+         "target_digest=None)\n--\n\nReturns the record that makes target of base, its values, how "
+         "many units it changes, and both digests; None if they are equal.");
   define(module, "_whole_patch", &whole, py::arg("target"), py::arg("dtype"), py::arg("shape"),
          py::kw_only(), py::arg("base_digest"), py::arg("target_digest") = py::none(),
          "_whole_patch(target, dtype, shape, *, base_digest, target_digest=None)\n--\n\n"

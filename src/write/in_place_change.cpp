@@ -10,6 +10,7 @@
 #include "io/posix/fd.hpp"
 #include "safetensors/detail/in_place.hpp"
 #include "safetensors/detail/model_tensors.hpp"
+#include "safetensors/detail/patch_entries.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/patch.hpp"
 #include "safetensors/writer.hpp"

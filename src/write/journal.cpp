@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "io/file_sink.hpp"
 #include "io/posix/held_file.hpp"
+#include "safetensors/detail/patch_entries.hpp"
 #include "safetensors/digest.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/sums.hpp"
@@ -56,9 +57,6 @@ bool all_fit(const InPlaceFile& file, const Journal& journal, const Fits& fits) 
 
 }  // namespace
 
-std::string record_entry(std::string_view tensor) { return "r/" + std::string(tensor); }
-std::string values_entry(std::string_view tensor) { return "v/" + std::string(tensor); }
-
 Metadata journal_metadata(const std::string& name, const JournalFiles& files) {
   Metadata metadata = {{"format", std::string(kFormat)},
                        {"version", std::string(kVersion)},
@@ -91,9 +89,9 @@ Journal::Journal(const detail::Folder& folder, detail::OwnPlace room, SafeOpen t
 }
 
 std::optional<JournalChange> Journal::change(const TensorInfo& tensor) const {
-  if (tensors_.find(record_entry(tensor.name)) == nullptr) return std::nullopt;
-  TensorView record = tensors_.get_tensor(record_entry(tensor.name));
-  TensorView values = tensors_.get_tensor(values_entry(tensor.name));
+  if (tensors_.find(detail::record_entry(tensor.name)) == nullptr) return std::nullopt;
+  TensorView record = tensors_.get_tensor(detail::record_entry(tensor.name));
+  TensorView values = tensors_.get_tensor(detail::values_entry(tensor.name));
   try {
     PatchRecord patch(record.bytes(), values.bytes(), tensor.dtype, DigestAlgorithm::kXxh3_128,
                       std::string(tensor.name));

@@ -31,10 +31,6 @@ struct JournalChange {
   PatchRecord patch;  ///< of kind kBlocks, without differences; views the others
 };
 
-/// Returns the names of the two entries of a tensor.
-[[nodiscard]] std::string record_entry(std::string_view tensor);
-[[nodiscard]] std::string values_entry(std::string_view tensor);
-
 /// Returns the metadata of a journal. name: what is changed, an index or a file.
 [[nodiscard]] Metadata journal_metadata(const std::string& name, const JournalFiles& files);
 

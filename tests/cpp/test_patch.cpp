@@ -110,6 +110,7 @@ TEST_CASE("equal tensors have no record") {
   CHECK(encoded.changed == 0);
   CHECK(encoded.record.empty());
   CHECK(encoded.values.empty());
+  CHECK_FALSE((encoded.base || encoded.target));
 }
 
 TEST_CASE("every bit of a record and its values is protected") {

@@ -25,7 +25,7 @@ def digest_of(array):
 
 def entries():
     """Returns the entries of a valid patch."""
-    record, values, _ = _core._encode_patch(BASE.tobytes(), TARGET.tobytes(), "I32", BASE.shape)
+    record, values, *_ = _core._encode_patch(BASE.tobytes(), TARGET.tobytes(), "I32", BASE.shape)
     removed = _core._whole_patch(None, "I32", (1,), base_digest=digest_of(np.zeros(1, "<i4")))
     data = np.ones((2, 3), "<f4")
     whole = _core._whole_patch(data, "F32", (2, 3), base_digest=None)

@@ -91,11 +91,11 @@ def test_digests_are_the_given_ones():
         return "sha256:" + hashlib.sha256(b"BF16 [65536]\n" + data).hexdigest()
 
     old, new = a_change(units=65536)
-    record, values, _ = _core._encode_patch(
+    record, values, *digests = _core._encode_patch(
         old, new, "BF16", [65536], base_digest=sha(old), target_digest=sha(new)
     )
     patch = change_of(record, values, "BF16", algorithm="sha256")
-    assert (patch.base, patch.target) == (sha(old), sha(new))
+    assert (patch.base, patch.target) == (sha(old), sha(new)) == tuple(digests[1:])
     assert "add8" in patch.codes
     assert patch.check("BF16", [65536], new, False) == "applied"  # hashlib says so
     with pytest.raises(delta.WrongBaseError):

@@ -18,23 +18,15 @@ from .._progress import Report, reported
 from .._saving.specs import Spec, nbytes_of, rows_of
 from .._saving.writer import safe_create
 from .._typing import Buffer, Path, Progress, ProgressOption
-from .patch import (
-    InMemory,
-    Patch,
-    is_sub_byte,
-    open_patch,
-    unit_of,
-)
+from .patch import RECORD, VALUES, InMemory, Patch, is_sub_byte, open_patch, unit_of
 from .tensors import Model, Tensors, digest_of, open_model, whole_digest
 
 Labels = tuple[str | None, str | None]
 FORMAT = "safetensors-patch"
 VERSION = "1"
-MAX_LABEL_NBYTES = 256
+MAX_LABEL_NBYTES: int = _core._MAX_LABEL_NBYTES
 _COPY_NBYTES = 4 << 20
 _VALUES = ("auto", "set")
-_BASE, _TARGET = 32, 64  # the digests in a record
-_DIGEST_NBYTES = {sums.XXH3: 16, sums.SHA256: 32}
 
 
 class Options(NamedTuple):
@@ -185,16 +177,12 @@ def _add_blocks(
         after[name] = digest_of(spec, data, options.digest)
         before.setdefault(name, digest_of(spec, base, options.digest))
         digests = {"base_digest": before[name], "target_digest": after[name]}
-    record, values, changed = _core._encode_patch(
-        base, data, *spec, set_values=options.values == "set", **digests
-    )
-    if not changed:
+    encoded = _core._encode_patch(base, data, *spec, set_values=options.values == "set", **digests)
+    if encoded is None:
         before[name] = after[name] = before.get(name) or digest_of(spec, data, options.digest)
         return
+    record, values, _, before[name], after[name] = encoded
     parts.add_blocks(name, record, values, spec.dtype)
-    nbytes = _DIGEST_NBYTES[options.digest]
-    found = [bytes(memoryview(record)[at : at + nbytes]).hex() for at in (_BASE, _TARGET)]
-    before[name], after[name] = (f"{options.digest}:{digits}" for digits in found)
 
 
 def _digest_in(tensors: Tensors, name: str, options: Options) -> str:
@@ -228,15 +216,15 @@ class _Parts:
         record = _core._whole_patch(data, *spec, base_digest=base, target_digest=target)
         self._add_record(name, record)
         if data is not None:
-            self._add("v/" + name, data, spec)
+            self._add(VALUES + name, data, spec)
 
     def add_blocks(self, name: str, record: Buffer, values: Buffer, dtype: str) -> None:
         self._add_record(name, record)
         units = memoryview(values).nbytes // unit_of(dtype)
-        self._add("v/" + name, values, Spec("U8" if is_sub_byte(dtype) else dtype, (units,)))
+        self._add(VALUES + name, values, Spec("U8" if is_sub_byte(dtype) else dtype, (units,)))
 
     def _add_record(self, name: str, record: Buffer) -> None:
-        self._add("r/" + name, record, Spec("U8", (memoryview(record).nbytes,)))
+        self._add(RECORD + name, record, Spec("U8", (memoryview(record).nbytes,)))
 
     def _add(self, name: str, data: Buffer, spec: Spec) -> None:
         nbytes = memoryview(data).nbytes

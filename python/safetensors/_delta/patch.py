@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIX = ".safetensors-patch"
+RECORD: str = _core._RECORD_PREFIX
+"""What the name of the entry with the record of a tensor begins with."""
+VALUES: str = _core._VALUES_PREFIX
 _CODES: Mapping[type[PatchError], Code] = {
     PatchError: "invalid_patch",
     WrongBaseError: "wrong_base",
@@ -169,7 +172,7 @@ class Patch(NotPickled):
 
     def _nbytes(self, name: str) -> int:
         """Returns the bytes of a tensor's record and values, and reads neither."""
-        stored = [key for key in (f"r/{name}", f"v/{name}") if key in self._file]
+        stored = [key for key in (RECORD + name, VALUES + name) if key in self._file]
         return sum(self._file.get_tensor_meta(key).nbytes for key in stored)
 
     def _change(self, name: str) -> Change:
