@@ -83,6 +83,16 @@ std::string_view model_of(std::string_view file) {
   return file.ends_with(digits) ? numbered->stem : file;
 }
 
+std::string name_to_save(std::string_view file) {
+  const ModelFileName parsed = parse_model_file_name(file);
+  if (parsed.kind != ModelFileName::Kind::kIndex && parsed.kind != ModelFileName::Kind::kShard) {
+    return "model";
+  }
+  std::string name(parsed.name);
+  if (!parsed.variant.empty()) name.append(1, '.').append(parsed.variant);
+  return name;
+}
+
 std::string_view file_of_other_model(std::span<const std::string> names,
                                      std::span<const std::string> ours) {
   const std::set<std::string_view> taken(ours.begin(), ours.end());

@@ -67,6 +67,12 @@ void register_names(py::module_& module) {
       [](py::handle name) { return to_file_name(index_file_name(file_name_of(name))); },
       py::arg("name"), "_index_file_name(name)\n--\n\nReturns the name of the index of a model.");
   define(
+      module, "_name_to_save",
+      [](py::handle file) { return to_file_name(detail::name_to_save(file_name_of(file))); },
+      py::arg("file"),
+      "_name_to_save(file)\n--\n\n"
+      "Returns the name of a model to save, from that of the index or first file of the old one.");
+  define(
       module, "_check_model_name",
       [](py::handle name, std::size_t most) {
         checking([&] { detail::check_model_name(file_name_of(name), most); });

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "safetensors/detail/recovery.hpp"
+#include "safetensors/detail/saved_names.hpp"
 #include "safetensors/model_files.hpp"
 #include "safetensors/model_writer.hpp"
 #include "write/patch_application.hpp"
@@ -11,19 +12,10 @@
 namespace safetensors {
 namespace {
 
-/// Returns the first part of the names of the output's files: that of the base's.
-std::string name_of_output(const FoundModel& base) {
-  const std::string file =
-      std::filesystem::path(base.index.empty() ? base.files.front() : base.index)
-          .filename()
-          .string();
-  const ModelFileName parsed = parse_model_file_name(file);
-  if (parsed.kind != ModelFileName::Kind::kIndex && parsed.kind != ModelFileName::Kind::kShard) {
-    return "model";
-  }
-  std::string name(parsed.name);
-  if (!parsed.variant.empty()) name.append(1, '.').append(parsed.variant);
-  return name;
+/// Returns the file whose name tells that of the output's files.
+std::string first_file(const FoundModel& base) {
+  const std::filesystem::path file = base.index.empty() ? base.files.front() : base.index;
+  return file.filename().string();
 }
 
 }  // namespace
@@ -43,7 +35,7 @@ void apply_patch_to_folder(const PatchFile& patch, const Model& base,
     plans.push_back(application.plan(i));
     total_nbytes += nbytes_of(plans.back());
   }
-  const SaveModelOptions of_model{.name = name_of_output(base.found()),
+  const SaveModelOptions of_model{.name = detail::name_to_save(first_file(base.found())),
                                   .fsync = options.fsync,
                                   .sums = options.sums,
                                   .interrupt = options.interrupt,

@@ -38,6 +38,16 @@ TEST_CASE("the model of a file") {
   CHECK(detail::model_of("config.json") == "config.json");
 }
 
+TEST_CASE("the name under which a changed model is saved") {
+  CHECK(detail::name_to_save("m.safetensors.index.json") == "m");
+  CHECK(detail::name_to_save("m.safetensors.index.fp16.json") == "m.fp16");
+  CHECK(detail::name_to_save("m-00001-of-00002.safetensors") == "m");
+  CHECK(detail::name_to_save("m-00001-of-00002.fp16.safetensors") == "m.fp16");
+  CHECK(detail::name_to_save("m.safetensors") == "model");
+  CHECK(detail::name_to_save("shard-00001-m-00001-of-00001.safetensors") == "model");
+  CHECK(detail::name_to_save("") == "model");
+}
+
 TEST_CASE("files of other models") {
   using Names = std::vector<std::string>;
   const Names ours = {"model.safetensors", "model.safetensors.index.json"};

@@ -38,6 +38,10 @@ SAFETENSORS_API void check_new_folder(const std::filesystem::path& folder);
 /// Returns the name of the model that has a file of this name: an index, a shard, or the only file.
 [[nodiscard]] SAFETENSORS_API std::string_view model_of(std::string_view file);
 
+/// Returns the name under which the files of a changed model are saved, from that of its index or,
+/// without one, of its first file: theirs, also of a variant; "model" if it is no shard.
+[[nodiscard]] SAFETENSORS_API std::string name_to_save(std::string_view file);
+
 /// Returns the first, by its name, of the files in a folder that a reader may take for one of a
 /// model and that is not in `ours`; an empty view if there is none. No reader takes hidden files,
 /// such as a temporary file that a killed save has left, or patches.

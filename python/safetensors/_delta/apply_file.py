@@ -222,7 +222,8 @@ def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) ->
             work.write(0, writer)
             report.finish()
         return
-    name = _name_of(work.files)
+    shard = work.files.files[0].shard
+    name = _core._name_to_save(os.path.basename(shard.index_path or shard.path))
     refuse_other_models(output, old_names(output, name))
     os.makedirs(os.path.dirname(output), exist_ok=True)
     left = enumerate(opened)
@@ -235,12 +236,3 @@ def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) ->
 
     split = Split([list(specs) for specs in work.specs], sum(work.sizes.values()))
     save_files(split, work.sizes, save, output, name, options)
-
-
-def _name_of(files: FileTensors) -> str:
-    """Returns the first part of the names of the model's files."""
-    shard = files.files[0].shard
-    parsed = _core._parse_model_file_name(os.path.basename(shard.index_path or shard.path))
-    if parsed is None or parsed[0] not in ("index", "shard"):
-        return "model"
-    return f"{parsed[1]}.{parsed[2]}" if parsed[2] else parsed[1]
