@@ -214,7 +214,7 @@ def _opened(shard: ShardFile) -> Iterator[File]:
     from . import remote
 
     try:
-        file = remote.RemoteFile(shard)
+        (file,) = remote.open_all([shard])
     except SafetensorError as error:
         if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
             raise

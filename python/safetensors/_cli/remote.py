@@ -4,12 +4,9 @@ import contextlib
 
 from .. import _core
 from .._core import safe_open
-from .._shards import ShardFile
-from .._workers import Workers
+from .._shards import ShardFile, open_shards
 from .diagnose import START_NBYTES
 from .reader import File
-
-_HEADERS_AT_ONCE = 16
 
 
 class RemoteFile(File):
@@ -17,17 +14,14 @@ class RemoteFile(File):
 
     is_whole = False
 
-    def __init__(self, shard: ShardFile) -> None:
+    def __init__(self, shard: ShardFile, handle: safe_open) -> None:
+        """`handle` is that of the file, which this object closes."""
         self.path = shard.path
         self._shard = shard
-        self._handle = self.handle()
-        try:
-            self._describe(self._handle)
-            ends = [tensor.begin + tensor.nbytes for tensor in self.tensors]
-            self.nbytes = max(ends, default=self.data_begin)
-        except BaseException:
-            self.close()
-            raise
+        self._handle = handle
+        self._describe(handle)
+        ends = [tensor.begin + tensor.nbytes for tensor in self.tensors]
+        self.nbytes = max(ends, default=self.data_begin)
 
     def handle(self) -> safe_open:
         assert self._shard.reader is not None
@@ -42,16 +36,15 @@ class RemoteFile(File):
 
 def open_all(shards: list[ShardFile]) -> list[File]:
     """Opens the files, several at once. Opens none if one of them fails."""
-    with Workers(_HEADERS_AT_ONCE) as pool:
-        opening = [pool.submit(RemoteFile, shard) for shard in shards]
-        try:
-            return [future.result() for future in opening]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            for future in opening:
-                if not future.cancelled() and future.exception() is None:
-                    future.result().close()
-            raise
+    with contextlib.ExitStack() as stack:
+        # Without the names of an index, of which a file may lack some: that is for the caller.
+        bare = [shard._replace(names=None) for shard in shards]
+        files: list[File] = []
+        for shard, handle, _ in open_shards(bare, None, "pread", stack):
+            assert handle is not None, "all files are opened"
+            files.append(RemoteFile(shard, handle))
+        stack.pop_all()  # the handles are the files' now
+        return files
 
 
 def start_of(shard: ShardFile) -> bytes:

@@ -65,9 +65,10 @@ def open_lenient(path: str) -> tuple[File, list[str]]:
         repair = plan(path, diagnose.read_damaged(path))
     except CliError as error:
         raise CliError(f"{path}: {complaint(refused, path)}; not repaired: {error}") from None
-    from .remote import RemoteFile
+    from .remote import open_all
 
-    return RemoteFile(ShardFile(path, reader=lambda: _Reader(path, repair))), repair.remarks
+    (file,) = open_all([ShardFile(path, reader=lambda: _Reader(path, repair))])
+    return file, repair.remarks
 
 
 def plan(path: str, damaged: "diagnose.Damaged | None") -> Repair:
