@@ -2,13 +2,15 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+from .._core import _refuse_repeated
 from .._model_folder import BY_RULE, Choice
 from .._shards import ShardFile, find_files
 from .errors import CliError
 from .opening import STDIN
-from .reader import File, SafetensorError, Tensor
+from .reader import File, SafetensorError, Tensor, complaint
 from .text import clipped, count
 
 _DESCRIPTORS_TO_SPARE = 50
@@ -94,14 +96,8 @@ class Model:
 
     def by_name(self) -> dict[str, Placed]:
         """Returns the tensors by name. Raises CliError if the files are not one model."""
-        placed: dict[str, Placed] = {}
-        for each in self.all():
-            other = placed.setdefault(each.tensor.name, each)
-            if other is not each:
-                raise CliError(
-                    f"{self.path}: tensor `{clipped(each.tensor.name)}` is in both "
-                    f"{other.file.path} and {each.file.path}"
-                )
+        refuse_repeated(self.files)
+        placed = {each.tensor.name: each for each in self.all()}
         if self.index is not None:
             for problem in index_problems(self.index, self.files):
                 raise CliError(f"{self.index.path}: {problem}")
@@ -118,6 +114,17 @@ class Model:
             for key, value in (file.metadata or {}).items():
                 together.setdefault(key, value)
         return together
+
+
+def refuse_repeated(files: Sequence[File]) -> None:
+    """Raises CliError if a tensor is in two files."""
+    if len(files) == 1:
+        return
+    names = [[tensor.name for tensor in file.tensors] for file in files]
+    try:
+        _refuse_repeated(names, [file.path for file in files])
+    except SafetensorError as error:
+        raise CliError(complaint(error, str(error.path))) from None
 
 
 def add_choice(parser: argparse.ArgumentParser) -> None:

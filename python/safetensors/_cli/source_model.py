@@ -7,8 +7,7 @@ from .._model_folder import BY_RULE, Choice
 from .._saving.writer import SafeWriter
 from . import text
 from .dtypes import element_count
-from .errors import CliError
-from .model import Model, Placed
+from .model import Model, Placed, refuse_repeated
 from .reader import File
 from .source import Copies, SourceTensor
 
@@ -22,11 +21,12 @@ class ModelSource(Copies):
         try:
             for path in paths:
                 self.models.append(Model(path, choice, lenient=lenient))
-                self._add(self.models[-1])
+                self.placed.update(self.models[-1].by_name())
+            self.files = [file for model in self.models for file in model.files]
+            refuse_repeated(self.files)
         except BaseException:
             self.close()
             raise
-        self.files = [file for model in self.models for file in model.files]
         self.paths = [file.path for file in self.files]
         self.metadata: dict[str, str] = {}
         for model in self.models:
@@ -41,15 +41,6 @@ class ModelSource(Copies):
         ]
         self.entries: list[SourceTensor] = []
         self.select(self.placed, None)
-
-    def _add(self, model: Model) -> None:
-        for name, placed in model.by_name().items():
-            other = self.placed.setdefault(name, placed)
-            if other is not placed:
-                raise CliError(
-                    f"tensor `{text.clipped(name)}` is in both {other.file.path} and "
-                    f"{placed.file.path}"
-                )
 
     def select(self, placed: Mapping[str, Placed], dtype: str | None) -> None:
         """Sets which tensors are written, under which names. With `dtype`, floating-point tensors
