@@ -105,6 +105,14 @@ def test_rooms_import_each_other_in_one_direction():
         assert circle_of_rooms((found - against) | {each}), f"{each} makes no circle"
 
 
+def test_rooms_borrow_nothing_of_the_front_doors():
+    """What they need of `safetensors.torch` and `safetensors.numpy` is in the rooms below these.
+    Plug-ins call them, as programs do."""
+    found = {(module, room) for module, room in imports_of_rooms() if room in ("torch", "numpy")}
+    assert {("plugins.vllm", "torch"), ("tensorflow", "numpy")} <= found
+    assert not {pair for pair in found if pair[0].startswith("_")}
+
+
 def test_importing_imports_no_framework():
     """`import safetensors` in a fresh interpreter imports no framework."""
     script = """

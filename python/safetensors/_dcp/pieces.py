@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
+from .._torch.arrays import _to_ndarray
+
 _MAX_NBYTES = 1 << 20
 
 
@@ -16,8 +18,6 @@ def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
     What is not contiguous memory of the CPU is copied, at most 1 MiB at a time. An element of
     the last dimension is never divided.
     """
-    from .. import torch as stt
-
     tensor = tensor.detach()
     nbytes = tensor.numel() * tensor.element_size()
     is_plain = (
@@ -28,7 +28,7 @@ def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
         and sys.byteorder == "little"
     )
     if is_plain or nbytes <= _MAX_NBYTES or not tensor.dim():
-        yield memoryview(stt._to_ndarray(tensor)[0])
+        yield memoryview(_to_ndarray(tensor)[0])
         return
     rows = _MAX_NBYTES // (nbytes // len(tensor))
     for begin in range(0, len(tensor), max(rows, 1)):
