@@ -28,10 +28,10 @@ from torch.distributed.checkpoint.storage import WriteResult
 from ._dcp import boxes, rank_files
 from ._dcp.consolidate import consolidate
 from ._dcp.model import FullSizeModel, FullSizePart, Options, Place, check_written
-from ._dcp.pieces import pieces_of
 from ._dcp.ranges import write_part
 from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
+from ._dcp.tensor_bytes import bytes_of
 from ._errors import failure
 from ._paths import absolute, refuse_url
 from ._regions import byte_shape
@@ -238,7 +238,7 @@ class StorageWriter(_Base):
                     tensor = _resolved(item, planner)
                     whole, part = _boxes_of(item)
                     begin = target.places[item.index.fqn].begin
-                    nbytes = write_part(fd, begin, whole, part, pieces_of(tensor))
+                    nbytes = write_part(fd, begin, whole, part, bytes_of(tensor))
                     results.append(WriteResult(item.index, nbytes, None))
                 if target.fsync:
                     os.fsync(fd)
@@ -277,7 +277,7 @@ class StorageWriter(_Base):
                 for fqn, item in items.items():
                     tensor = _resolved(item, planner)
                     with writer.open(fqn) as out:
-                        nbytes = sum(out.write(piece) for piece in pieces_of(tensor))
+                        nbytes = sum(out.write(piece) for piece in bytes_of(tensor))
                     results.append(WriteResult(item.index, nbytes, None))
             files.commit(Split([[*items]], sum(each.size_in_bytes for each in results)))
         return results

@@ -176,7 +176,7 @@ def _make(
     tasks = _digests.Tasks(report.add)
     with contextlib.ExitStack() as stack:
         for shard in shards:
-            file = stack.enter_context(_digests.OpenFile(shard.path))
+            file = stack.enter_context(_digests.HashedFile(shard.path))
             versions[shard.path] = file.version
             jobs = file.jobs()
             names[shard.path] = [job.name for job in jobs]

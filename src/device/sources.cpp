@@ -28,7 +28,7 @@ Sources::Sources(std::vector<std::shared_ptr<const ByteSource>> sources, std::ui
 std::shared_ptr<const ByteSource> Sources::open(std::uint32_t number) const {
   {
     const std::lock_guard lock(mutex_);
-    for (const OpenFile& each : open_files_) {
+    for (const KeptFile& each : kept_files_) {
       if (each.file && each.source == number) return each.file;
     }
   }
@@ -36,7 +36,7 @@ std::shared_ptr<const ByteSource> Sources::open(std::uint32_t number) const {
   std::shared_ptr<const ByteSource> opened = sources_[number]->keep_open();
   if (!opened) return sources_[number];
   const std::lock_guard lock(mutex_);
-  open_files_[next_file_++ % open_files_.size()] = {number, opened};
+  kept_files_[next_file_++ % kept_files_.size()] = {number, opened};
   return opened;
 }
 

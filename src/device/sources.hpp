@@ -42,7 +42,7 @@ class Sources {
   void read(const ChunkTask& task, std::span<std::byte> to, Buffer& scratch) const;
 
  private:
-  struct OpenFile {
+  struct KeptFile {
     std::uint32_t source = 0;
     std::shared_ptr<const ByteSource> file;
   };
@@ -55,7 +55,7 @@ class Sources {
   // A ring of the files that were opened last: a model may have more shards than a process may have
   // open files, and successive chunks mostly come from one shard.
   mutable std::mutex mutex_;
-  mutable std::array<OpenFile, 8> open_files_;
+  mutable std::array<KeptFile, 8> kept_files_;
   mutable std::size_t next_file_ = 0;
 };
 

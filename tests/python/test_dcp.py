@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import safetensors
-from safetensors._dcp import pieces
+from safetensors._dcp import tensor_bytes
 from safetensors.dcp import StorageWriter
 from safetensors.torch import load_file, load_files, save_file, save_files
 from support import children, memory, mounts
@@ -92,9 +92,9 @@ def test_nothing_to_save(tmp_path):
 @pytest.mark.parametrize("shape", [(40, 6), (1, 3, 70), (5,), ()])
 def test_pieces(monkeypatch, shape):
     """A tensor that is not contiguous is copied in pieces, whatever its shape."""
-    monkeypatch.setattr(pieces, "_MAX_NBYTES", 32)
+    monkeypatch.setattr(tensor_bytes, "_MAX_NBYTES", 32)
     tensor = torch.rand(*shape, 2, dtype=torch.float64)[..., 0]
-    found = [bytes(piece) for piece in pieces.pieces_of(tensor)]
+    found = [bytes(piece) for piece in tensor_bytes.bytes_of(tensor)]
     assert b"".join(found) == tensor.numpy().tobytes()
     assert max(map(len, found)) <= 32
     assert len(found) >= tensor.numel() // 4

@@ -165,7 +165,7 @@ def test_files_of_ranks(tmp_path, private, monkeypatch):
 
     from safetensors import dcp
 
-    real, found = dcp.pieces_of, []
+    real, found = dcp.bytes_of, []
 
     def pieces(tensor):
         with pytest.raises(safetensors.SafetensorError, match="another process is saving") as error:
@@ -176,7 +176,7 @@ def test_files_of_ranks(tmp_path, private, monkeypatch):
     name = "shard-00001-model-00001-of-00001.safetensors"
     (tmp_path / name).symlink_to(private)
     monkeypatch.setattr(dcp, "can_share_files", lambda *_: False)
-    monkeypatch.setattr(dcp, "pieces_of", pieces)
+    monkeypatch.setattr(dcp, "bytes_of", pieces)
     writer = dcp.StorageWriter(tmp_path, fsync=True)
     checkpoint.save({"a": torch.ones(3)}, storage_writer=writer, no_dist=True)
     assert len(found) == 1

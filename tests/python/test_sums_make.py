@@ -131,7 +131,7 @@ def test_threads_hash_the_longest_first(monkeypatch):
 def test_a_file_that_becomes_shorter(tmp_path):
     """While it is read: one error."""
     path = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (1000,))})
-    with _digests.OpenFile(str(path)) as file:
+    with _digests.HashedFile(str(path)) as file:
         os.truncate(path, 900)
         job = _digests.Job("a", "U8", (1000,), 100, 1000, file.read)
         tasks = _digests.Tasks()
@@ -145,7 +145,7 @@ def test_a_file_that_is_replaced(tmp_path):
     path = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (1000,))})
     other = cli.write(tmp_path / "n.safetensors", {"longer name": raw("U8", (1000,))})
     start = path.read_bytes()[:-1000]
-    with _digests.OpenFile(str(path)) as file:
+    with _digests.HashedFile(str(path)) as file:
         os.replace(other, path)
         (job,) = file.jobs()
         assert (job.name, job.begin, file.start) == ("a", len(start), start)

@@ -163,7 +163,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-class OpenFile:
+class HashedFile:
     """A file whose digests are computed. A context manager."""
 
     def __init__(self, path: str) -> None:
@@ -180,7 +180,7 @@ class OpenFile:
             self._file.close()
             raise
 
-    def __enter__(self) -> OpenFile:
+    def __enter__(self) -> HashedFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -211,7 +211,7 @@ class OpenFile:
 
 def add_file(
     tasks: Tasks,
-    file: OpenFile,
+    file: HashedFile,
     algorithms: Sequence[str],
     known: Known | None = None,
     jobs: Sequence[Job] | None = None,
@@ -255,7 +255,7 @@ def _add_digests(before: Found, more: Found) -> None:
 def of_file(path: str, algorithms: Sequence[str], known: Known | None = None) -> FileDigests:
     """Returns the digests of a file: see `add_file`."""
     tasks = Tasks()
-    with OpenFile(path) as file:
+    with HashedFile(path) as file:
         found = add_file(tasks, file, algorithms, known)
         tasks.run()
     return found

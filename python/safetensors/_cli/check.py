@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
     """The size of a valid file."""
 
 
-class _Damaged(Exception):
+class _Refused(Exception):
     """The core refuses the file."""
 
     def __init__(self, path: str, error: SafetensorError, start: bytes, details: list[str]) -> None:
@@ -183,8 +183,8 @@ def _check_file(
             message = _summary(file)
             if read:
                 _read_all(file, out)
-    except _Damaged as damaged:
-        return damaged.verdict, None
+    except _Refused as refused:
+        return refused.verdict, None
     except FileNotFoundError as error:
         said = complaint(error, path), "unreadable"
         if index is not None:
@@ -197,7 +197,7 @@ def _check_file(
 
 @contextlib.contextmanager
 def _opened(shard: ShardFile) -> Iterator[File]:
-    """Opens a file, local or remote. Raises _Damaged for what the core refuses."""
+    """Opens a file, local or remote. Raises _Refused for what the core refuses."""
     path = shard.path
     if shard.reader is None:
         with open_input(path) as opened:
@@ -208,7 +208,7 @@ def _opened(shard: ShardFile) -> Iterator[File]:
                     raise
                 opened.seek(0)
                 start = opened.read(diagnose.START_NBYTES) or b""
-                raise _Damaged(path, error, start, _details(path)) from None
+                raise _Refused(path, error, start, _details(path)) from None
             yield file
         return
     from . import remote
@@ -218,7 +218,7 @@ def _opened(shard: ShardFile) -> Iterator[File]:
     except SafetensorError as error:
         if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
             raise
-        raise _Damaged(path, error, remote.start_of(shard), []) from None
+        raise _Refused(path, error, remote.start_of(shard), []) from None
     with file:
         yield file
 

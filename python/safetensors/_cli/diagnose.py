@@ -60,7 +60,7 @@ class HeaderEntry(NamedTuple):
     fields: Pairs
 
 
-class Damaged(NamedTuple):
+class DamagedHeader(NamedTuple):
     """A header that need not be valid, but is JSON."""
 
     pairs: Pairs
@@ -105,7 +105,7 @@ def _kind_of(error: SafetensorError) -> str:
     return _KINDS[str(error.code)]
 
 
-def read_damaged(path: str) -> Damaged | None:
+def read_damaged(path: str) -> DamagedHeader | None:
     """Reads the header of a file that the core refuses. Returns None if it is no JSON object."""
     if path == STDIN:
         return None  # it has been read
@@ -121,10 +121,10 @@ def read_damaged(path: str) -> Damaged | None:
     except (SafetensorError, ValueError, RecursionError):
         return None
     begin = LENGTH_NBYTES + length
-    return Damaged(pairs, begin, nbytes - begin) if isinstance(pairs, Pairs) else None
+    return DamagedHeader(pairs, begin, nbytes - begin) if isinstance(pairs, Pairs) else None
 
 
-def details(damaged: Damaged | None) -> list[str]:
+def details(damaged: DamagedHeader | None) -> list[str]:
     """Everything that can be said of a damaged file's tensors, after the core's first complaint."""
     if damaged is None:
         return []
@@ -189,7 +189,7 @@ def overlap(entry: HeaderEntry, position: int) -> str:
     )
 
 
-def _holes_and_overlaps(damaged: Damaged) -> list[str]:
+def _holes_and_overlaps(damaged: DamagedHeader) -> list[str]:
     entries, data_nbytes = damaged.entries(), damaged.data_nbytes
     found, position = [], 0
     for entry in entries:

@@ -99,7 +99,7 @@ def check(arguments: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-class _Damage(NamedTuple):
+class _DamagedRange(NamedTuple):
     tensor: str
     file: str
     begin: int
@@ -118,7 +118,7 @@ class _Checker:
 
     def __init__(self, sums: Sums, algorithm: str) -> None:
         self.algorithm = algorithm
-        self.damaged: list[_Damage] = []
+        self.damaged: list[_DamagedRange] = []
         self.problems: list[str] = []
         self._sums = sums
         self._present: set[str] = set()
@@ -215,7 +215,7 @@ class _Checker:
         if wanted.blocks is None:
             if not is_same:
                 end = tensor.begin + tensor.nbytes
-                self.damaged.append(_Damage(tensor.name, file.path, tensor.begin, end))
+                self.damaged.append(_DamagedRange(tensor.name, file.path, tensor.begin, end))
         elif is_same != (blocks == wanted.blocks) or len(blocks) != len(wanted.blocks):
             self.problems.append(f"{said}: its digest and its blocks in the sums disagree")
         elif not is_same:
@@ -233,7 +233,7 @@ class _Checker:
             end = tensor.begin + min((number + 1) * size, tensor.nbytes)
             if last == number - 1 and last >= 0:
                 begin = self.damaged.pop().begin
-            self.damaged.append(_Damage(tensor.name, path, begin, end))
+            self.damaged.append(_DamagedRange(tensor.name, path, begin, end))
             last = number
 
 

@@ -71,7 +71,7 @@ def open_lenient(path: str) -> tuple[File, list[str]]:
     return file, repair.remarks
 
 
-def plan(path: str, damaged: "diagnose.Damaged | None") -> Repair:
+def plan(path: str, damaged: "diagnose.DamagedHeader | None") -> Repair:
     """Returns what a file is read as. Raises CliError, which says why it cannot be repaired."""
     if damaged is None:
         raise CliError("the header cannot be read")

@@ -33,7 +33,7 @@ _GAP_END = 1 << 63
 _NONE = -1
 
 
-class OpenFile(NamedTuple):
+class GroupFile(NamedTuple):
     """An open file."""
 
     handle: safe_open
@@ -48,7 +48,7 @@ class OpenFile(NamedTuple):
 class Model(NamedTuple):
     """The files of a load by a group."""
 
-    files: list[OpenFile]
+    files: list[GroupFile]
     """Those that some rank takes tensors of: the same on all ranks."""
     unopened: list[str]
     """The tensors of the others."""
@@ -115,7 +115,7 @@ def _refuse_absent_files(shards: Sequence[ShardFile]) -> None:
 
 def _open(
     comm: Communicator, shards: list[ShardFile], backend: str, stack: ExitStack
-) -> list[OpenFile]:
+) -> list[GroupFile]:
     from .._remote.shared import Follower, Leader
 
     readers: list[Any] = [None if shard.reader is None else shard.reader() for shard in shards]
@@ -150,7 +150,7 @@ def _open(
             readers[at] = Follower(readers[at], start)
         open_all()
     return [
-        OpenFile(handle, names, _core._read_gap(handle), reader)
+        GroupFile(handle, names, _core._read_gap(handle), reader)
         for (handle, names), reader in zip(found, readers, strict=True)
     ]
 
@@ -270,7 +270,7 @@ def _name(shard: ShardFile) -> str:
     return shard.path if shard.reader is not None else os.path.basename(shard.path)
 
 
-def _line(file: OpenFile) -> str:
+def _line(file: GroupFile) -> str:
     begin = _core._data_begin(file.handle)
     header = _core._read_range(file.handle, 8, begin - 8)
     names = file.handle.offset_keys()

@@ -22,7 +22,7 @@ from .arguments import SaveArguments
 from .prepare import Prepared, prepared
 from .specs import Spec, spec_in, spec_of, specs_of
 from .stream_target import StreamTarget, stream_target
-from .tensor_stream import TensorStream
+from .tensor_file import TensorFile
 from .writer_state import (
     OpenWriter,
     added_before_error,
@@ -253,7 +253,7 @@ class SafeWriter(NotPickled):
         writer = self._open()
         self._refuse_part(name)
         index = self._index_of(name)
-        return TensorStream(lambda begin, data: writer.write_bytes(index, begin, data))
+        return TensorFile(lambda begin, data: writer.write_bytes(index, begin, data))
 
     def copy(
         self,

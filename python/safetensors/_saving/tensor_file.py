@@ -11,7 +11,7 @@ from .._typing import Buffer
 _BUFFER_NBYTES = 1 << 20
 
 
-class TensorStream(io.BufferedWriter):
+class TensorFile(io.BufferedWriter):
     """Passes bytes on in large pieces."""
 
     def __init__(self, put: Callable[[int, Buffer], None]) -> None:

@@ -12,7 +12,7 @@ from .._torch.arrays import _to_ndarray
 _MAX_NBYTES = 1 << 20
 
 
-def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
+def bytes_of(tensor: torch.Tensor) -> Iterator[memoryview]:
     """Yields the tensor's bytes as a file stores them.
 
     What is not contiguous memory of the CPU is copied, at most 1 MiB at a time. An element of
@@ -32,4 +32,4 @@ def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
         return
     rows = _MAX_NBYTES // (nbytes // len(tensor))
     for begin in range(0, len(tensor), max(rows, 1)):
-        yield from pieces_of(tensor[begin : begin + rows] if rows > 1 else tensor[begin])
+        yield from bytes_of(tensor[begin : begin + rows] if rows > 1 else tensor[begin])
