@@ -414,7 +414,9 @@ class _Folder:
         """Gives a file a size, and disk space where the file system can reserve it."""
     def take_rights(self, name: str, like: tuple[_Folder, str]) -> None: ...
 
-_BLOCK_SIZE: int
+_DIGEST_BLOCK_SIZE: int
+"""The bytes of a tensor that have a digest of their own in sums."""
+_DISK_BLOCK_SIZE: int
 """The size of the blocks that file systems share between files."""
 _MAX_HEADER_NBYTES: int
 _MAX_LABEL_NBYTES: int

@@ -47,6 +47,10 @@ def rounded(number: int) -> str:
     return f"{shown} {units[0]}"
 
 
+def bits_per_weight(nbytes: int, weights: int) -> str:
+    return f"{8 * nbytes / weights:.2f}"
+
+
 def shape(dims: Sequence[int]) -> str:
     """Returns a shape such as "[2, 3]"; of more than 12 axes it shows the first ones."""
     text = ", ".join(map(str, dims[:_MAX_AXES]))

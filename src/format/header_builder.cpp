@@ -8,6 +8,7 @@
 #include "base/checked.hpp"
 #include "base/name_hash.hpp"
 #include "base/text.hpp"
+#include "format/tensor_nbytes.hpp"
 
 namespace safetensors {
 namespace {
@@ -141,26 +142,13 @@ void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) co
                       std::to_string(info.end) + "], expected to begin at " +
                       std::to_string(position) + ": a hole, an overlap or a reversed range");
     }
-    const auto nbits = checked_product(info.shape, bit_size(info.dtype));
-    if (!nbits) {
-      fail_tensor(ErrorCode::kOverflow,
-                  "overflow computing buffer size from shape and/or element type: tensor", info,
-                  " has shape " + shown(info.shape));
-    }
-    if (*nbits % 8 != 0) {
-      fail_tensor(ErrorCode::kMisalignedSlice,
-                  "The slice is slicing for subbytes dtypes, and the slice does not end up at a "
-                  "byte boundary, this is invalid. Tensor",
+    const std::uint64_t nbytes = nbytes_of(info.name, info.dtype, info.shape);
+    if (nbytes != info.nbytes()) {
+      fail_tensor(ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor",
                   info,
                   ": " + std::string(name(info.dtype)) + " " + shown(info.shape) + " takes " +
-                      counted(*nbits, "bit"));
-    }
-    if (*nbits / 8 != info.nbytes()) {
-      fail_tensor(
-          ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor", info,
-          ": " + std::string(name(info.dtype)) + " " + shown(info.shape) + " takes " +
-              counted(*nbits / 8, "byte") + ", data_offsets [" + std::to_string(info.begin) + ", " +
-              std::to_string(info.end) + "] give " + grouped(info.nbytes()));
+                      counted(nbytes, "byte") + ", data_offsets [" + std::to_string(info.begin) +
+                      ", " + std::to_string(info.end) + "] give " + grouped(info.nbytes()));
     }
     position = info.end;
   }

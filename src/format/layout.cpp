@@ -78,8 +78,26 @@ void append_metadata(std::string& json, const Metadata& metadata) {
 
 }  // namespace
 
+std::uint64_t nbytes_of(std::string_view name, Dtype dtype, std::span<const std::uint64_t> shape) {
+  const auto nbits = checked_product(shape, bit_size(dtype));
+  if (!nbits) {
+    fail(ErrorCode::kOverflow,
+         "overflow computing buffer size from shape and/or element type: tensor `" + clipped(name) +
+             "` has shape " + shown(shape),
+         {.subject = std::string(name)});
+  }
+  if (*nbits % 8 != 0) {
+    fail(ErrorCode::kMisalignedSlice,
+         "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
+         "boundary, this is invalid. Tensor `" +
+             clipped(name) + "`: " + dtype_text(dtype) + " " + shown(shape) + " takes " +
+             counted(*nbits, "bit"),
+         {.subject = std::string(name)});
+  }
+  return *nbits / 8;
+}
+
 std::uint64_t nbytes_of(const TensorSpec& tensor) {
-  const auto named = [&] { return " `" + clipped(tensor.name) + "`"; };
   const auto context = [&] { return ErrorContext{.subject = std::string(tensor.name)}; };
   if (tensor.name == kMetadataKey) {
     fail(ErrorCode::kInvalidArgument,
@@ -90,25 +108,10 @@ std::uint64_t nbytes_of(const TensorSpec& tensor) {
     fail(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8", context());
   }
   if (bit_size(tensor.dtype) == 0) {
-    fail(ErrorCode::kUnsupportedDtype, "tensor" + named() + ": " + no_dtype_text(tensor.dtype),
-         context());
+    fail(ErrorCode::kUnsupportedDtype,
+         "tensor `" + clipped(tensor.name) + "`: " + no_dtype_text(tensor.dtype), context());
   }
-  const auto nbits = checked_product(tensor.shape, bit_size(tensor.dtype));
-  if (!nbits) {
-    fail(ErrorCode::kOverflow,
-         "overflow computing buffer size from shape and/or element type: tensor" + named() +
-             " has shape " + shown(std::span(tensor.shape)),
-         context());
-  }
-  if (*nbits % 8 != 0) {
-    fail(ErrorCode::kMisalignedSlice,
-         "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
-         "boundary, this is invalid. Tensor" +
-             named() + ": " + std::string(name(tensor.dtype)) + " " +
-             shown(std::span(tensor.shape)) + " takes " + counted(*nbits, "bit"),
-         context());
-  }
-  return *nbits / 8;
+  return nbytes_of(tensor.name, tensor.dtype, tensor.shape);
 }
 
 namespace {

@@ -145,6 +145,7 @@ py::object path_ends(const py::list& ends) {
 }  // namespace
 
 void register_sums(py::module_& module) {
+  module.add_object("_DIGEST_BLOCK_SIZE", to_int(kDigestBlockSize));
   define(
       module, "_sums_path",
       [](py::handle path) { return to_object(sums_path(path_of(path, "path"))); }, py::arg("path"),

@@ -371,7 +371,7 @@ void register_writer(py::module_& module) {
          py::arg("layout"), py::arg("data_begin") = 0,
          "_plan_layout(specs, metadata, layout, data_begin=0)\n--\n\n"
          "Returns the bytes before the data, and (begin, nbytes) of each tensor in the file.");
-  module.add_object("_BLOCK_SIZE", to_int(kBlockSize));
+  module.add_object("_DISK_BLOCK_SIZE", to_int(kBlockSize));
   define(
       module, "_shareable_nbytes",
       [](std::uint64_t begin, std::uint64_t nbytes, std::uint64_t to) {

@@ -177,18 +177,26 @@ bool has_lists(py::handle index) {
   return has_list(index, [](PyObject*) { return true; });
 }
 
+namespace {
+
+/// Throws for a part of F4 without the whole last axis: two elements share a byte, and torch's
+/// shape counts pairs along this axis.
+void check_last_axis(const TensorInfo& info, bool is_whole) {
+  if (info.dtype != Dtype::kF4 || is_whole) return;
+  fail(ErrorCode::kInvalidArgument,
+       "tensor `" + std::string(info.name) +
+           "`: a part of an F4 tensor must include the whole last axis",
+       {.subject = std::string(info.name)});
+}
+
+}  // namespace
+
 RegionPart select_region(const SafeOpen& file, const TensorInfo& info, py::handle index) {
   try {
     RegionPart part = safetensors::select_part(info, entries_of(index, info));
-    if (info.dtype == Dtype::kF4) {
-      const auto& axes = part.region.axes;
-      if (axes.size() < 2 || axes.back().size() != 1 || axes.back()[0].count != info.shape.back()) {
-        fail(ErrorCode::kInvalidArgument,
-             "tensor `" + std::string(info.name) +
-                 "`: a part of an F4 tensor must include the whole last axis",
-             {.subject = std::string(info.name)});
-      }
-    }
+    const auto& axes = part.region.axes;
+    check_last_axis(info, axes.size() >= 2 && axes.back().size() == 1 &&
+                              axes.back()[0].count == info.shape.back());
     return part;
   } catch (const Error& error) {
     throw error.with_context({}, file.path());
@@ -224,14 +232,8 @@ LoadPart select_load_part(const SafeOpen& file, const TensorInfo& info, py::hand
         info.name);
   }
   auto& [selection, runs] = selected->part;
-  // Two elements of F4 share a byte, and torch's shape counts pairs along the last axis.
-  if (info.dtype == Dtype::kF4 &&
-      (selection.axes.size() < 2 || selection.axes.back().count != info.shape.back())) {
-    raise_safetensor_error(ErrorCode::kInvalidArgument,
-                           "tensor `" + std::string(info.name) +
-                               "`: a part of an F4 tensor must include the whole last axis",
-                           info.name);
-  }
+  const auto& axes = selection.axes;
+  check_last_axis(info, axes.size() >= 2 && axes.back().count == info.shape.back());
   return {{std::move(runs)}, std::move(selection.shape)};
 }
 

@@ -16,7 +16,7 @@ from .._errors import failure
 from .._paths import open_at_once
 
 XXH3, SHA256 = "xxh3-128", "sha256"
-BLOCK_SIZE = 4 << 20
+BLOCK_SIZE: int = _core._DIGEST_BLOCK_SIZE
 SUFFIX = ".sums.json"
 OF_FOLDER = "model" + SUFFIX
 """The name of the sums of all files of a folder."""

@@ -165,8 +165,8 @@ def _failed(path: str, error: Exception) -> Verdict:
     kind = "unreadable"
     if isinstance(error, CliError):
         return Verdict(path, "index" if path.endswith(".json") else kind, str(error), [])
-    if isinstance(error, SafetensorError) and not isinstance(error, OSError):
-        kind = kind if error.code in diagnose.UNREADABLE else "index"
+    if isinstance(error, SafetensorError) and not diagnose.is_unreadable(error):
+        kind = "index"
     return Verdict(path, kind, complaint(error, path), [])
 
 
@@ -204,7 +204,7 @@ def _opened(shard: ShardFile) -> Iterator[File]:
             try:
                 file = File(path, opened)
             except SafetensorError as error:
-                if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
+                if diagnose.is_unreadable(error):
                     raise
                 opened.seek(0)
                 start = opened.read(diagnose.START_NBYTES) or b""
@@ -216,7 +216,7 @@ def _opened(shard: ShardFile) -> Iterator[File]:
     try:
         (file,) = remote.open_all([shard])
     except SafetensorError as error:
-        if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
+        if diagnose.is_unreadable(error):
             raise
         raise _Refused(path, error, remote.start_of(shard), []) from None
     with file:
@@ -238,7 +238,7 @@ def _verdict_on_patch(file: File) -> tuple[str, str]:
     try:
         return "ok", patches.summary(file)
     except SafetensorError as error:
-        if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
+        if diagnose.is_unreadable(error):
             raise
         return "patch", complaint(error, file.path).removeprefix(f"{file.path}: ")
 

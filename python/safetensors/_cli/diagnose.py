@@ -33,8 +33,7 @@ _FORMATS = (
 START_NBYTES = 64
 """So many bytes tell the format of a file."""
 
-UNREADABLE = ("io", "file_changed", "invalid_argument")
-"""Codes of errors of reading, not of what was read."""
+_UNREADABLE = ("io", "file_changed", "invalid_argument")
 
 _MAX_HEADER_NBYTES = 8_000_000
 """Larger headers get the core's words only: entries of Python take more than their text."""
@@ -103,6 +102,11 @@ def _kind_of(error: SafetensorError) -> str:
         # The subject is a tensor whose bytes are missing.
         return "trailing-data" if error.subject is None else "truncated"
     return _KINDS[str(error.code)]
+
+
+def is_unreadable(error: SafetensorError) -> bool:
+    """Returns whether an error is one of reading, and not about what was read."""
+    return isinstance(error, OSError) or error.code in _UNREADABLE
 
 
 def read_damaged(path: str) -> DamagedHeader | None:

@@ -5,7 +5,6 @@ which `patch` makes B of A.
 """
 
 import argparse
-import os
 from typing import Any
 
 from .._dtypes import BITS
@@ -99,10 +98,10 @@ def _check_patch(arguments: argparse.Namespace) -> None:
     refuse_stdin("diff --patch", arguments.a, arguments.b, arguments.patch)
     if arguments.no_data:
         raise CliError("--patch needs the data, which --no-data leaves out")
-    if os.path.lexists(arguments.patch) and not arguments.force:
-        raise CliError(f"{arguments.patch} exists; --force replaces it")
     from .._delta.diff import check_path
+    from .writing import refuse_existing
 
+    refuse_existing(arguments.patch, arguments.force)
     try:
         check_path(arguments.patch)
     except ValueError as error:

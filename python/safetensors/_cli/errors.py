@@ -10,6 +10,11 @@ class CliError(Exception):
     """A one-line message for the user. It ends the command with status TROUBLE."""
 
 
+def no_weight_layer(error: ImportError) -> CliError:
+    """Returns the error for a build whose weight layer cannot be imported."""
+    return CliError(f"this build has no weight layer: {error}")
+
+
 def need_numpy(what: str) -> None:
     """Raises CliError if NumPy, which this command or option needs, is not installed."""
     try:

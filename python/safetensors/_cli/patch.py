@@ -12,7 +12,7 @@ from .errors import CliError
 from .model import add_choice
 from .opening import refuse_stdin
 from .output import Output
-from .writing import add_sums
+from .writing import add_sums, refuse_existing
 
 EXAMPLES = """
 safetensors patch model.safetensors 1.safetensors-patch --output new.safetensors
@@ -58,10 +58,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("patch", arguments.source, output, *arguments.patches)
     if output is None:
         output = arguments.source
-    else:
-        is_empty = os.path.isdir(output) and not os.listdir(output)
-        if os.path.lexists(output) and not is_empty and not arguments.force:
-            raise CliError(f"{output} exists; --force replaces it")
+    elif not os.path.isdir(output) or (os.listdir(output) and not arguments.force):
+        refuse_existing(output, arguments.force)
     try:
         with out.reported("patching") as report:
             apply_file(

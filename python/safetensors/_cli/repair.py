@@ -58,7 +58,7 @@ def open_lenient(path: str) -> tuple[File, list[str]]:
     try:
         return File(path), []
     except SafetensorError as error:
-        if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
+        if diagnose.is_unreadable(error):
             raise
         refused = error
     try:

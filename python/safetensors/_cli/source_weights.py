@@ -9,7 +9,7 @@ from .. import safe_open
 from .._model_folder import Choice
 from .._saving.writer import SafeWriter
 from . import convert_report, writing
-from .errors import CliError
+from .errors import CliError, no_weight_layer
 from .model import choice_of
 from .output import Output
 from .source import SourceTensor
@@ -20,7 +20,7 @@ try:
     from ..weights import _convert as engine
     from ..weights._convert_plan import Plan
 except ImportError as error:
-    raise CliError(f"this build has no weight layer: {error}") from None
+    raise no_weight_layer(error) from None
 
 
 class WeightsSource:

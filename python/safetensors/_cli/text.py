@@ -7,10 +7,11 @@ import struct
 import sys
 from typing import Any
 
-from .._text import clipped, count, rounded, shape, shown, size
+from .._text import bits_per_weight, clipped, count, rounded, shape, shown, size
 
 __all__ = [
     "BESIDE",
+    "bits_per_weight",
     "clipped",
     "count",
     "natural_key",

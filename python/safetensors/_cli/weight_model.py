@@ -13,7 +13,7 @@ from .._paths import is_url
 from .._weight_models import is_gguf, is_weight_model, open_as_stored
 from . import text
 from .dtypes import element_count
-from .errors import CliError
+from .errors import CliError, no_weight_layer
 from .model import Model, choice_of
 from .opening import CHUNK_NBYTES, STDIN
 from .reader import File, Tensor
@@ -148,7 +148,8 @@ class WeightFile(File):
         weight = self.by_name[tensor.name]
         said = []
         if weight.storage != "raw" and element_count(weight.shape):
-            said = [f"{8 * weight.nbytes / element_count(weight.shape):.2f} bits per weight"]
+            bits = text.bits_per_weight(weight.nbytes, element_count(weight.shape))
+            said = [f"{bits} bits per weight"]
         stored = weight._model.parts(weight.name)
         if len(stored) > 1:
             parts = [f"{role} {kind} {text.shape(shape)}" for role, _, kind, shape in stored]
@@ -188,7 +189,7 @@ class WeightModel(Model):
         try:
             from ..weights import WeightsError
         except ImportError as error:
-            raise CliError(f"this build has no weight layer: {error}") from None
+            raise no_weight_layer(error) from None
         try:
             return WeightFile(self.path, self._choice, layout)
         except WeightsError as error:

@@ -112,10 +112,11 @@ class FileContent:
         if self._layout != "blocks" or not isinstance(source, ModelSource):
             return 0
         nbytes: Counter[int] = Counter()
+        block = _core._DISK_BLOCK_SIZE
         for name, (dtype, _) in specs.items():
             tensor = source.placed[name].tensor
-            if tensor.dtype == dtype and tensor.nbytes % _core._BLOCK_SIZE == tensor.begin % 8 == 0:
-                nbytes[tensor.begin % _core._BLOCK_SIZE] += tensor.nbytes
+            if tensor.dtype == dtype and tensor.nbytes % block == tensor.begin % 8 == 0:
+                nbytes[tensor.begin % block] += tensor.nbytes
         return max(nbytes, key=lambda begin: (nbytes[begin], -begin), default=0)
 
     def _specs(self, names: Sequence[str]) -> dict[str, Spec]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .._core import safe_open
 from .._paths import is_url
-from .._text import count, rounded, size
+from .._text import bits_per_weight, count, rounded, size
 from .tree import Listed, Outline, Total
 
 _INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32"}
@@ -86,7 +86,7 @@ def facts(kind: str, outline: Outline) -> list[str]:
         said.append(f"{rounded(elements)} {unit_of(outline)}")
     said.append(size(outline.nbytes))
     if elements and unit_of(outline) == "parameters":
-        said.append(f"{8 * outline.nbytes / elements:.2f} bits per weight")
+        said.append(f"{bits_per_weight(outline.nbytes, elements)} bits per weight")
     return said
 
 
@@ -106,7 +106,7 @@ def totals(outline: Outline) -> tuple[list[str], list[list[str]]]:
     for each in sums:
         row = [each.type, f"{each.tensors:,}", f"{each.elements:,}", size(each.nbytes)]
         if has_weights:
-            row.append(f"{8 * each.nbytes / each.elements:.2f}" if each.elements else "")
+            row.append(bits_per_weight(each.nbytes, each.elements) if each.elements else "")
         rows.append(row)
     return titles, rows
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .._core import PySafeSlice, TensorMeta, safe_open
-from .._text import count, rounded, shape, size
+from .._text import bits_per_weight, count, rounded, shape, size
 from . import html
 from .contents import Contents, base_name, facts, of_handles, of_weights
 from .tree import Outline, outline_of
@@ -88,7 +88,7 @@ def of_weight_tensor(tensor: Any) -> str:
     said = [tensor.type_name, shape(tensor.shape), f"{rounded(elements)} parameters"]
     said.append(size(tensor.nbytes))
     if elements:
-        said.append(f"{8 * tensor.nbytes / elements:.2f} bits per weight")
+        said.append(f"{bits_per_weight(tensor.nbytes, elements)} bits per weight")
     blocks = [html.heading(tensor.name, said)]
     if tensor.source != tensor.name:
         blocks.append(html.paragraph(f"in the file: {tensor.source}"))
