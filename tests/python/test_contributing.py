@@ -60,6 +60,49 @@ def test_the_recipes(page, least):
     assert not missing
 
 
+def parts_of(title):
+    """Returns the first column of a table of docs/design.md."""
+    text = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    table = text.split(f"### The parts of {title}\n")[1].split("\n#")[0]
+    cells = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
+    assert len(cells) > 5
+    return cells[1:]  # without the title
+
+
+def stems_in(folder):
+    return {path.stem for path in (ROOT / folder).iterdir()} - {"__init__", "__pycache__"}
+
+
+@pytest.mark.parametrize(
+    ("title", "folder"),
+    [
+        ("src/device", "src/device"),
+        ("_remote", "python/safetensors/_remote"),
+        ("_group", "python/safetensors/_group"),
+    ],
+)
+def test_the_tables_of_rooms(title, folder):
+    """Each has all files of its folder, and no others."""
+    assert set(re.findall(r"`(\w+)`", " ".join(parts_of(title)))) == stems_in(folder)
+
+
+def test_the_tables_of_reading_and_writing():
+    """They name files of several folders: "FOLDER and FOLDER: FILE", or each with its path."""
+    named, folders = set(), []
+    for cell in [*parts_of("reading"), *parts_of("the writer")]:
+        before, colon, after = cell.rpartition(": ")
+        if colon and before != "the same":
+            folders = before.split(" and ")
+        for name in after.split(", "):
+            named |= {f"{folder}/{name}" for folder in folders} if colon else {name}
+    assert len(named) > 40
+    absent = [
+        name for name in named if not (ROOT / name).exists() and not any(ROOT.glob(f"{name}.*"))
+    ]
+    assert not absent
+    assert {f"src/write/{stem}" for stem in stems_in("src/write")} <= named
+
+
 def test_the_rooms_of_the_weight_layer():
     text = (ROOT / "weights/docs/design.md").read_text(encoding="utf-8")
     rooms = {path.name for path in (ROOT / "weights/src").iterdir() if path.is_dir()}

@@ -1,16 +1,5 @@
-"""The implementation of `safetensors.torch`. Its modules import each other in one direction:
-
-    load_into -> load_files -> wanted -> dtypes
-                            -> devices
-              -> overlaps
-    save_file_async -> checks, dtypes
-    save_files -> checks -> dtypes, shared_memory
-    transfer -> devices, dtypes, pieces
-    shared_memory -> dtypes
-    placements
-
-The compiled module imports `transfer` when it loads tensors to a device.
-"""
+"""The implementation of `safetensors.torch`. The compiled module imports `transfer` when it loads
+tensors to a device."""
 
 from __future__ import annotations
 
