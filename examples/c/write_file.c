@@ -9,13 +9,13 @@
 
 #include "safetensors/safetensors.h"
 
-enum { LAYERS = 12, VOCABULARY = 50, POSITIONS = 16, MOST_TENSORS = 2 + 12 * LAYERS + 2 };
+enum { LAYERS = 12, VOCABULARY = 50, POSITIONS = 16, MAX_TENSORS = 2 + 12 * LAYERS + 2 };
 
 /* The tensors to write, and the memory that they refer to. */
 typedef struct model {
-  safetensors_tensor tensors[MOST_TENSORS];
-  char names[MOST_TENSORS][40];
-  uint64_t shapes[MOST_TENSORS][2];
+  safetensors_tensor tensors[MAX_TENSORS];
+  char names[MAX_TENSORS][40];
+  uint64_t shapes[MAX_TENSORS][2];
   size_t count;
 } model;
 

@@ -49,14 +49,14 @@ template <unsigned kMantissa, unsigned kBias>
 inline constexpr std::uint32_t kFloatInfinity = 0x7F800000;
 
 /// Returns the element nearest to a value: its sign, then a magnitude as narrow() returns it.
-/// Larger magnitudes than `kMost` become `kMost`; NaNs become `kNan`.
-template <typename Element, unsigned kMantissa, unsigned kBias, std::uint32_t kMost,
+/// Larger magnitudes than `kMax` become `kMax`; NaNs become `kNan`.
+template <typename Element, unsigned kMantissa, unsigned kBias, std::uint32_t kMax,
           std::uint32_t kNan>
 [[nodiscard]] constexpr Element float_to_element(float value) noexcept {
   constexpr unsigned kCut = 32 - 8 * sizeof(Element);
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  const std::uint32_t finite = std::min(narrow<kMantissa, kBias>(magnitude), kMost);
+  const std::uint32_t finite = std::min(narrow<kMantissa, kBias>(magnitude), kMax);
   const std::uint32_t sign = (bits & 0x80000000U) >> kCut;
   return static_cast<Element>(sign | (magnitude > kFloatInfinity ? kNan : finite));
 }

@@ -151,14 +151,14 @@ class NaivePatch {
 
   /// Whether a tensor of the record's shape has its units.
   [[nodiscard]] bool has_units(std::uint64_t ndim, unsigned bits) const {
-    constexpr std::uint64_t kMost = ~std::uint64_t{0};
+    constexpr std::uint64_t kMax = ~std::uint64_t{0};
     std::uint64_t product = 1;
     for (std::size_t i = 0; i < ndim; ++i) {
       const std::uint64_t dim = field(96 + 8 * i, 8);
-      if (dim != 0 && product > kMost / dim) return false;
+      if (dim != 0 && product > kMax / dim) return false;
       product *= dim;
     }
-    if (product > kMost / bits) return false;
+    if (product > kMax / bits) return false;
     product *= bits;
     return product % (8 * unit_) == 0 && product / (8 * unit_) == units_;
   }

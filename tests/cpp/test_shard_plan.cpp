@@ -53,8 +53,8 @@ TEST_CASE("a plan of tensors that are not written yet") {
 TEST_CASE("limits that are no limits, and too many files") {
   CHECK(test::error_of([] { (void)plan_shards(Sizes{1}, 0); }).code() ==
         ErrorCode::kInvalidArgument);
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-  CHECK(test::error_of([] { (void)plan_shards(Sizes{kMost, 1}, kMost); }).code() ==
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  CHECK(test::error_of([] { (void)plan_shards(Sizes{kMax, 1}, kMax); }).code() ==
         ErrorCode::kOverflow);
   Sizes sizes(safetensors::kMaxShards, 2);
   CHECK(plan_shards(sizes, 1).shards.size() == safetensors::kMaxShards);

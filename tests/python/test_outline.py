@@ -24,7 +24,7 @@ HOSTILE = {
     "a&b": "a&amp;b",
 }
 TAGS = {"div", "span", "b", "i", "details", "summary"}
-MOST_NBYTES = 64_000
+MAX_NBYTES = 64_000
 
 
 class Reader(html.parser.HTMLParser):
@@ -53,7 +53,7 @@ class Reader(html.parser.HTMLParser):
 def checked(text):
     """Returns the words of a page as a reader without styles sees them."""
     assert text is not None
-    assert len(text.encode()) <= MOST_NBYTES
+    assert len(text.encode()) <= MAX_NBYTES
     return Reader(text).text
 
 

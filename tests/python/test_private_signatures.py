@@ -10,7 +10,7 @@ from safetensors._load_arguments import LoadArguments
 from safetensors._saving.arguments import SaveArguments
 
 PACKAGE = pathlib.Path(safetensors.__file__).parent
-MOST = 2
+MAX = 2
 """So many of them may be parameters of one private function."""
 OPTIONS = {
     "save": {*SaveArguments._fields, "max_shard_size"},
@@ -37,7 +37,7 @@ def test_no_private_signature_takes_them_one_by_one(kind):
         f"{path.relative_to(PACKAGE)}: {name}({', '.join(sorted(names & OPTIONS[kind]))})"
         for path in sorted(PACKAGE.rglob("*.py"))
         for name, names in signatures(path)
-        if len(names & OPTIONS[kind]) > MOST
+        if len(names & OPTIONS[kind]) > MAX
     ]
     assert found == []
 
