@@ -35,7 +35,7 @@ def is_weight_model(path: Path, choice: Choice = BY_RULE) -> bool:
     return is_gguf(path, choice) or (_is_quantised(os.fsdecode(path)) and _layer() is not None)
 
 
-def is_gguf(path: Path, choice: Choice = BY_RULE) -> bool:
+def is_gguf(path: Path, choice: Choice) -> bool:
     """Returns whether open_weights() opens a local path as GGUF."""
     layer = _layer() if choice == BY_RULE else None  # only safetensors models are chosen
     if layer is None:

@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter as _Base
 from torch.distributed.checkpoint.storage import WriteResult
 
+from . import _core
 from ._dcp import boxes, rank_files
 from ._dcp.consolidate import consolidate
 from ._dcp.model import FullSizeModel, FullSizePart, Options, Place, check_written
@@ -38,7 +39,7 @@ from ._regions import byte_shape
 from ._saving.folder import Folder
 from ._saving.model_files import ModelFiles, refuse_other_models
 from ._saving.specs import Row, nbytes_of, spec_of
-from ._saving.split import Split, check_name, parse_size
+from ._saving.split import Split, parse_size
 from ._saving.writer import safe_create
 from ._torch.checks import _check_data
 from ._typing import Path
@@ -110,7 +111,7 @@ class StorageWriter(_Base):
         Raises:
             ValueError: `name` or `max_shard_size` is not valid.
         """
-        check_name(name, rank_files.MAX_NAME_NBYTES)
+        _core._check_model_name(name, rank_files.MAX_NAME_NBYTES)
         parse_size(max_shard_size)
         refuse_url(path)
         self._folder = absolute(path)

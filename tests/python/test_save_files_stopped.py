@@ -328,7 +328,7 @@ def test_a_forked_child_removes_nothing(tmp_path):
     code = """
         import os
         from safetensors._saving import model_files as _model_files
-        files = _model_files.ModelFiles(sys.argv[1])
+        files = _model_files.ModelFiles(sys.argv[1], "model", fsync=False)
         files.parts.write("00001", b"")
         child = os.fork()
         if child == 0:

@@ -83,7 +83,7 @@ class WeightFile(File):
 
     is_whole = False
 
-    def __init__(self, path: str, choice: Choice, layout: str = "native") -> None:
+    def __init__(self, path: str, choice: Choice, layout: str) -> None:
         self.path = path
         self.weights: Weights = open_as_stored(path, choice, layout=layout, cache_bytes=0)
         self.metadata = None

@@ -44,7 +44,7 @@ class OpenShard(NamedTuple):
 class FileTensors:
     """The tensors of files, one of which is in memory at a time. A context manager."""
 
-    def __init__(self, source: Sources, choice: Choice = BY_RULE) -> None:
+    def __init__(self, source: Sources, choice: Choice) -> None:
         with contextlib.ExitStack() as stack:
             opened = open_shards(find_shards(source, choice=choice), None, "pread", stack)
             self.files = [

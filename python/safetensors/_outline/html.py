@@ -20,6 +20,7 @@ _MAX_OPEN = 30
 _MAX_PAIRS = 24
 _MAX_TYPES = 12
 _MAX_NAME = 96
+_MAX_TEXT = 400
 _MAX_VALUE = 120
 
 _SUMMARY = '<summary style="cursor:pointer;list-style-position:outside">'
@@ -63,8 +64,8 @@ def heading(title: str, facts: Iterable[str]) -> str:
     return f"<div><b>{escaped(title)}</b></div> <div>{line}</div> "
 
 
-def paragraph(text: str, most: int = 400) -> str:
-    return f'<div style="opacity:.75">{escaped(text, most)}</div> '
+def paragraph(text: str) -> str:
+    return f'<div style="opacity:.75">{escaped(text, _MAX_TEXT)}</div> '
 
 
 def colours_of(types: Iterable[Total]) -> Mapping[str, str]:

@@ -8,12 +8,11 @@ import stat
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .. import _json
+from .. import _core, _json
 from .._core import SafetensorError
 from .._errors import failure
 from .._paths import open_at_once, visible
 from .._typing import Path
-from . import split
 
 _CONFIG = "config.json"
 _QUANTISATION = ("quantization", "quantization_config")
@@ -75,7 +74,7 @@ class Companions:
             self._config = _plain_config(self._stored(_CONFIG), dtype, path, error)
 
     def _is_one(self, name: str) -> bool:
-        if not split.is_companion_name(name):
+        if not _core._is_companion_name(name):
             return False
         if not self._is_inside(os.path.realpath(os.path.join(self._folder, name))):
             self.notes.append(f"`{name}` is left out: it is a link to a file outside of the folder")

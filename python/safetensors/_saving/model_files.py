@@ -34,12 +34,7 @@ class ModelFiles:
     threads and processes.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str = "model",
-        fsync: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path, name: str, fsync: bool) -> None:
         """Recovers what an interrupted save has left, and reserves the folder for this save.
 
         Args:

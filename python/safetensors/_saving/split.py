@@ -67,11 +67,6 @@ def split(sizes: Mapping[str, int], max_shard_size: int | str) -> Split:
     return Split([[names[i] for i in shard] for shard in shards], sum(sizes.values()))
 
 
-def check_name(name: str, most: int = MAX_NAME_NBYTES) -> None:
-    """Raises ValueError unless files may be named after this model name of at most `most` bytes."""
-    _core._check_model_name(name, most)
-
-
 def file_names(name: str, count: int) -> list[str]:
     """Returns the names of a model's files, without the index."""
     return _core._shard_file_names(name, count)
@@ -80,9 +75,3 @@ def file_names(name: str, count: int) -> list[str]:
 def index_name(name: str) -> str:
     """Returns the name of the index, which a model of several files has."""
     return _core._index_file_name(name)
-
-
-def is_companion_name(file: str) -> bool:
-    """Returns whether a file of this name is one that a conversion copies with a model:
-    configuration, tokenizer, licence. Not what describes files or tensors that are replaced."""
-    return _core._is_companion_name(file)

@@ -101,7 +101,7 @@ def test_a_report_compares_rows_in_one_order(tmp_path):
 
 def test_parts_of_tensors_are_those_of_the_whole():
     rng = np.random.default_rng(0)
-    with WeightFile(str(MLX), BY_RULE) as file:
+    with WeightFile(str(MLX), BY_RULE, "native") as file:
         for tensor in file.tensors:
             count = int(np.prod(tensor.shape))
             whole = np.concatenate([values for values, _ in file.values(tensor)])
