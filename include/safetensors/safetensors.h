@@ -266,7 +266,7 @@ SAFETENSORS_API int32_t safetensors_open_descriptor(int descriptor, const char* 
                                                     safetensors_file** file,
                                                     safetensors_error* error);
 /* Opens a whole file in memory, without a copy. The bytes must stay valid and unchanged until the
- * file is closed.
+ * file, and all loads and patches of it, are freed.
  * Safe for untrusted input.
  * Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_memory(const void* bytes, size_t nbytes,
@@ -294,7 +294,8 @@ typedef struct safetensors_source {
   uint64_t gap_nbytes; /* longest gap between wanted bytes that is read and discarded; 0: 64 KiB */
 } safetensors_source;
 /* Opens a file that a source reads. `label` names it in errors, and may be empty. The options are
- * NULL, or all 0. Close *file with safetensors_close; after it the source is released.
+ * NULL, or all 0. Close *file with safetensors_close. The source is released when the file, and all
+ * loads and patches of it, are freed.
  * Safe for untrusted input.
  * Codes: 1 to 11, FILE_CHANGED, STOPPED, the codes that the source fails with, INVALID_ARGUMENT
  * (options of files, a source that returns more than it was asked for). */
@@ -760,15 +761,21 @@ SAFETENSORS_API int32_t safetensors_writer_commit(safetensors_writer* writer,
  * `path` is as it was. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_writer_free(safetensors_writer* writer);
 
-/* A patch file: what changed between two states of a model (docs/patches.md). */
+/* A patch: what changed between two states of a model (docs/patches.md). */
 typedef struct safetensors_patch safetensors_patch;
 
-/* Opens a patch file, to be read and not mapped, and checks its metadata and the names of its
- * entries. Close *patch with safetensors_patch_close.
+/* Takes an open file as a patch, and checks its metadata and the names of its entries. Open the
+ * file with SAFETENSORS_PREAD if another process may change it. Its metadata
+ * (safetensors_metadata_value) also has `base` and `target`, the digests of the model before and
+ * after; and, each if it is known, `base_label` and `target_label`, the names of these states, and
+ * `metadata`, the metadata of the target's file as JSON. Close *patch with safetensors_patch_close.
+ *
+ * Lifetime: the file may be closed before the patch. What safetensors_open_memory and
+ * safetensors_open_source were given is used until both are closed.
  * Safe for untrusted input.
- * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_PATCH (no patch, or another version
- * of the format). */
-SAFETENSORS_API int32_t safetensors_patch_open(const char* path, size_t path_size,
+ * Codes: INVALID_PATCH (no patch, or another version of the format), those of safetensors_file_at,
+ * INVALID_ARGUMENT (a header alone, several files). */
+SAFETENSORS_API int32_t safetensors_patch_open(const safetensors_file* file,
                                                safetensors_patch** patch, safetensors_error* error);
 /* Frees a patch. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_patch_close(safetensors_patch* patch);
@@ -796,8 +803,9 @@ typedef struct safetensors_patch_entry {
 } safetensors_patch_entry;
 /* Returns the number of tensors that are not as before; 0 for NULL. */
 SAFETENSORS_API size_t safetensors_patch_count(const safetensors_patch* patch);
-/* Reads and checks what a patch says about a tensor. `index` counts from 0, in the order of the
- * names.
+/* Sets *entry to what a patch says about a tensor. `index` counts from 0, in the order of the
+ * names. One checksum covers all that the patch has of the tensor, so each call reads these
+ * `nbytes` bytes, and those of a file that is not in memory into memory of the library.
  * Safe for untrusted input.
  * Codes: INDEX_OUT_OF_BOUNDS, INVALID_PATCH, IO, FILE_CHANGED. */
 SAFETENSORS_API int32_t safetensors_patch_at(const safetensors_patch* patch, size_t index,

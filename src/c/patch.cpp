@@ -9,12 +9,14 @@
 
 #include "base/checked.hpp"
 #include "base/made_once.hpp"
+#include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
 #include "c/options.hpp"
 #include "c/path.hpp"
 #include "c/sums.hpp"
 #include "safetensors/apply_patch.hpp"
+#include "safetensors/model.hpp"
 #include "safetensors/patch_file.hpp"
 
 using safetensors::Digest;
@@ -72,12 +74,18 @@ void put_optional(const std::optional<Digest>& digest, char* to) {
 
 }  // namespace
 
-std::int32_t safetensors_patch_open(const char* path, std::size_t path_size,
-                                    safetensors_patch** patch, safetensors_error* error) {
+std::int32_t safetensors_patch_open(const safetensors_file* file, safetensors_patch** patch,
+                                    safetensors_error* error) {
   return guarded(error, [&] {
+    check_pointer(file, 1, "file");
     check_pointer(patch, 1, "patch");
-    *patch =
-        new safetensors_patch(safetensors::open_patch(safetensors::c::path_of(path, path_size)));
+    if (const std::uint32_t count = file->file_count(); count != 1) {
+      const safetensors::Model model = file->as_model();
+      fail(ErrorCode::kInvalidArgument,
+           "a patch is one file, and this is a model of " + safetensors::counted(count, "file"),
+           {.path = model.found().folder});
+    }
+    *patch = new safetensors_patch(PatchFile(file->file(0)));
   });
 }
 

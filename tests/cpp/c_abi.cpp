@@ -364,7 +364,7 @@ static_assert(std::is_same_v<decltype(safetensors_writer_write), int32_t(safeten
 static_assert(std::is_same_v<decltype(safetensors_writer_copy), int32_t(safetensors_writer* writer, const char* name, size_t name_size, const safetensors_file* file, const safetensors_tensor* tensor, safetensors_error* error)>);
 static_assert(std::is_same_v<decltype(safetensors_writer_commit), int32_t(safetensors_writer* writer, safetensors_error* error)>);
 static_assert(std::is_same_v<decltype(safetensors_writer_free), void(safetensors_writer* writer)>);
-static_assert(std::is_same_v<decltype(safetensors_patch_open), int32_t(const char* path, size_t path_size, safetensors_patch** patch, safetensors_error* error)>);
+static_assert(std::is_same_v<decltype(safetensors_patch_open), int32_t(const safetensors_file* file, safetensors_patch** patch, safetensors_error* error)>);
 static_assert(std::is_same_v<decltype(safetensors_patch_close), void(safetensors_patch* patch)>);
 static_assert(std::is_same_v<decltype(safetensors_patch_count), size_t(const safetensors_patch* patch)>);
 static_assert(std::is_same_v<decltype(safetensors_patch_at), int32_t(const safetensors_patch* patch, size_t index, safetensors_patch_entry* entry, safetensors_error* error)>);

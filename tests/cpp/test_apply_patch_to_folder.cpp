@@ -209,14 +209,18 @@ TEST_CASE("an interrupt leaves the old files, or the new ones") {
 
 TEST_CASE("C: a patch of a model of several files") {
   const Folder folder;
-  test::write_text(folder.dir / "patch", folder.patch);
-  const std::string path = (folder.dir / "patch").string();
   const std::string base = folder.base.string();
   const std::string next = folder.next.string();
   safetensors_patch* patch = nullptr;
   safetensors_file* model = nullptr;
-  REQUIRE(safetensors_patch_open(path.data(), path.size(), &patch, nullptr) == 0);
+  REQUIRE(safetensors_patch_open(test::open_memory(folder.patch).get(), &patch, nullptr) == 0);
   REQUIRE(safetensors_open_model(base.data(), base.size(), nullptr, &model, nullptr) == 0);
+  safetensors_error error{};
+  safetensors_patch* refused = nullptr;
+  CHECK(test::named(safetensors_patch_open(model, &refused, &error)) == "kInvalidArgument");
+  CHECK(std::string(error.text) ==
+        "a patch is one file, and this is a model of 3 files (in " + base + ")");
+  CHECK(refused == nullptr);
   auto options = test::sized<safetensors_patch_options>();
   options.flags = SAFETENSORS_SUMS;
   CHECK(safetensors_patch_apply_file(patch, model, next.data(), next.size(), &options, nullptr) ==

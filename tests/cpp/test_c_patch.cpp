@@ -3,6 +3,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "c_support.hpp"
@@ -19,6 +20,14 @@ struct ClosePatch {
 };
 using PatchHandle = std::unique_ptr<safetensors_patch, ClosePatch>;
 
+std::int32_t open_code(const safetensors_file* file, PatchHandle& patch,
+                       safetensors_error* error = nullptr) {
+  safetensors_patch* opened = nullptr;
+  const std::int32_t code = safetensors_patch_open(file, &opened, error);
+  patch.reset(opened);
+  return code;
+}
+
 /// A folder with a model and a patch of it.
 struct Folder {
   test::States states{};
@@ -31,11 +40,11 @@ struct Folder {
     (void)test::saved(base, test::tensors_in(states.before));
     test::write_text(patch, test::patch_between(states.before, states.after, algorithm).text());
   }
+  /// Returns the patch, whose file is closed.
   [[nodiscard]] PatchHandle open() const {
-    safetensors_patch* opened = nullptr;
-    const std::string text = patch.string();
-    REQUIRE(safetensors_patch_open(text.data(), text.size(), &opened, nullptr) == 0);
-    return PatchHandle(opened);
+    PatchHandle opened;
+    REQUIRE(open_code(test::open(patch, SAFETENSORS_PREAD).get(), opened) == 0);
+    return opened;
   }
   [[nodiscard]] std::string wanted() const {
     const std::vector<test::OwnTensor> tensors = test::tensors_in(states.after);
@@ -102,6 +111,53 @@ TEST_CASE("C: a patch says what it does to each tensor") {
   safetensors_patch_entry entry{};
   CHECK(named(safetensors_patch_at(patch.get(), names.size(), &entry, nullptr)) ==
         "kIndexOutOfBounds");
+}
+
+TEST_CASE("C: a patch of memory, of a source and of a model of one file outlives the file") {
+  const Folder folder;
+  const std::string text = test::read_text(folder.patch);
+  const auto patch_of = [&](const test::File& file) {
+    for (const auto& [key, state] :
+         {std::pair("base", &folder.states.before), std::pair("target", &folder.states.after)}) {
+      CHECK(safetensors_metadata_value(file.get(), 0, SAFETENSORS_TEXT(key), nullptr) ==
+            test::digest_of(*state, DigestAlgorithm::kXxh3_128).text());
+    }
+    PatchHandle patch;
+    REQUIRE(open_code(file.get(), patch) == 0);
+    return patch;
+  };
+  const auto check = [&](const PatchHandle& patch) {
+    const test::File base = test::open(folder.base);
+    REQUIRE(safetensors_patch_apply_file(patch.get(), base.get(), folder.target.data(),
+                                         folder.target.size(), nullptr, nullptr) == 0);
+    CHECK(test::read_text(folder.target) == folder.wanted());
+  };
+  check(patch_of(test::open_memory(text)));
+  safetensors_file* opened = nullptr;
+  REQUIRE(safetensors_open_model(SAFETENSORS_TEXT(folder.patch.string().c_str()), nullptr, &opened,
+                                 nullptr) == 0);
+  check(patch_of(test::File(opened)));
+
+  struct Bytes {
+    const std::string& all;
+    int releases = 0;
+  } bytes{text};
+  auto source = test::sized<safetensors_source>();
+  source.context = &bytes;
+  source.nbytes = text.size();
+  source.read = [](void* from, std::uint64_t offset, void* to, std::size_t nbytes,
+                   safetensors_error*) {
+    const std::string& all = static_cast<const Bytes*>(from)->all;
+    return static_cast<std::int64_t>(all.copy(static_cast<char*>(to), nbytes, offset));
+  };
+  source.release = [](void* from) { ++static_cast<Bytes*>(from)->releases; };
+  REQUIRE(safetensors_open_source(&source, SAFETENSORS_TEXT("a label"), nullptr, &opened,
+                                  nullptr) == 0);
+  PatchHandle patch = patch_of(test::File(opened));
+  check(patch);
+  CHECK(bytes.releases == 0);
+  patch.reset();
+  CHECK(bytes.releases == 1);
 }
 
 TEST_CASE("C: many threads may use one patch") {
@@ -204,23 +260,19 @@ TEST_CASE("C: a callback ends a patch, and nothing is written") {
 
 TEST_CASE("C: what is no patch, and arguments that are not allowed") {
   const Folder folder;
-  safetensors_patch* opened = nullptr;
-  const auto open = [&](const test::fs::path& path) {
-    const std::string text = path.string();
-    return named(safetensors_patch_open(text.data(), text.size(), &opened, nullptr));
-  };
-  CHECK(open(folder.base) == "kInvalidPatch");
-  CHECK(open(folder.dir / "none") == "kIo");
-  CHECK(open(folder.dir.path()) == "kNotRegularFile");
-  CHECK(open("") == "kInvalidArgument");
-  test::write_text(folder.dir / "short", "abc");
-  CHECK(open(folder.dir / "short") == "kHeaderTooSmall");
-  CHECK(opened == nullptr);
-  CHECK(named(safetensors_patch_open("a", 1, nullptr, nullptr)) == "kInvalidArgument");
+  const test::File base = test::open(folder.base);
+  PatchHandle refused;
+  CHECK(named(open_code(base.get(), refused)) == "kInvalidPatch");
+  CHECK(named(open_code(nullptr, refused)) == "kInvalidArgument");
+  safetensors_file* opened = nullptr;
+  const std::string json = "{}";
+  REQUIRE(safetensors_open_header(json.data(), json.size(), 0, &opened, nullptr) == 0);
+  CHECK(named(open_code(test::File(opened).get(), refused)) == "kInvalidArgument");
+  CHECK(refused == nullptr);
+  CHECK(named(safetensors_patch_open(base.get(), nullptr, nullptr)) == "kInvalidArgument");
   safetensors_patch_close(nullptr);
 
   const PatchHandle patch = folder.open();
-  const test::File base = test::open(folder.base);
   test::OwnTensor tensor = folder.states.before.at("blocks");
   const std::vector<std::byte> bytes = tensor.bytes;
   safetensors_tensor given = test::c_tensors({tensor})[0];
@@ -291,16 +343,17 @@ TEST_CASE("C: every flipped byte of a patch is an error, in every function") {
     broken[at] ^= 4;
     test::write_text(folder.patch, broken);
     CAPTURE(at);
-    safetensors_patch* opened = nullptr;
-    const std::string text = folder.patch.string();
-    if (safetensors_patch_open(text.data(), text.size(), &opened, nullptr) != 0) continue;
-    const PatchHandle patch(opened);
-    for (std::size_t i = 0; i < safetensors_patch_count(opened); ++i) {
+    safetensors_file* opened = nullptr;
+    if (test::open_code(folder.patch, SAFETENSORS_PREAD, &opened) != 0) continue;
+    const test::File file(opened);
+    PatchHandle patch;
+    if (open_code(opened, patch) != 0) continue;
+    for (std::size_t i = 0; i < safetensors_patch_count(patch.get()); ++i) {
       safetensors_patch_entry entry{};
-      (void)safetensors_patch_at(opened, i, &entry, nullptr);
+      (void)safetensors_patch_at(patch.get(), i, &entry, nullptr);
     }
     const safetensors_patch_options whole = with_verify(SAFETENSORS_VERIFY_WHOLE);
-    CHECK(safetensors_patch_apply_file(opened, base.get(), folder.target.data(),
+    CHECK(safetensors_patch_apply_file(patch.get(), base.get(), folder.target.data(),
                                        folder.target.size(), &whole, nullptr) != 0);
     CHECK(folder.dir.count() == before);
   }

@@ -72,7 +72,8 @@ def save_shards(folder, name, has_index):
 def apply_by_c(library, model, patch, output, verify, sums):
     options = Options(ctypes.sizeof(Options), None, VERIFY[verify], SUMS if sums else 0)
     with (
-        library.handle("patch_open", "patch_close", str(patch)) as opened,
+        library.handle("open", "close", str(patch), None) as file,
+        library.handle("patch_open", "patch_close", file) as opened,
         library.open_model(str(model)) as base,
     ):
         library.call("patch_apply_file", opened, base, output, ctypes.byref(options))
