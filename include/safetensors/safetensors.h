@@ -626,6 +626,35 @@ SAFETENSORS_API int32_t safetensors_save(const char* path, size_t path_size,
                                          const safetensors_tensor* tensors, size_t count,
                                          const safetensors_save_options* options,
                                          safetensors_error* error);
+/* Options of safetensors_save_model. */
+typedef struct safetensors_save_model_options {
+  size_t size;
+  const safetensors_item* metadata; /* of each file; NULL: none */
+  size_t metadata_count;
+  const safetensors_watch* watch;
+  uint64_t max_shard_nbytes; /* limit of the tensors of a file; 0: 5,000,000,000 */
+  const char* name; /* what the names of the files begin with; empty: "model" */
+  size_t name_size;
+  uint32_t flags;    /* SAFETENSORS_FSYNC, SAFETENSORS_SUMS */
+  uint32_t reserved; /* 0 */
+} safetensors_save_model_options;
+/* Saves a model to a folder, and replaces an older one of the same name there as a whole. The
+ * folder is made if it does not exist, within one that does. The model is NAME.safetensors, or
+ * NAME-00001-of-00003.safetensors and so on with the index NAME.safetensors.index.json. Tensors are
+ * taken in the order given: a file ends before the tensor that would bring it above the limit, and
+ * one that exceeds the limit by itself gets a file of its own. After an error the folder has the
+ * old model or, if only the rest of the work failed, the new one; INCOMPLETE_MODEL means that it
+ * has neither, and that safetensors_recover completes the save. Not on Windows.
+ * Codes: those of safetensors_save; INVALID_HEADER_UTF8 (the name of a tensor), INCOMPLETE_MODEL
+ * (some files took their places, and the system refused others), IO also if another process is
+ * saving to the folder, INVALID_ARGUMENT also for a name that files cannot have, more than 99,999
+ * files, an older model that another program changes meanwhile, and what an interrupted save has
+ * left and cannot be trusted. For the index of an older model also FILE_CHANGED and
+ * INVALID_HEADER_JSON. */
+SAFETENSORS_API int32_t safetensors_save_model(const char* folder, size_t folder_size,
+                                               const safetensors_tensor* tensors, size_t count,
+                                               const safetensors_save_model_options* options,
+                                               safetensors_error* error);
 /* Writes the bytes of a file to `to`, and sets *nbytes to their number, also if `room` is less. If
  * `to` is NULL, only sets *nbytes. The options may have metadata only.
  * Codes: those of safetensors_save except IO, NOT_REGULAR_FILE and STOPPED; INVALID_ARGUMENT also

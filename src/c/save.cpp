@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/checked.hpp"
@@ -15,6 +17,7 @@
 #include "c/items.hpp"
 #include "c/options.hpp"
 #include "c/path.hpp"
+#include "safetensors/model_writer.hpp"
 
 using safetensors::ErrorCode;
 using safetensors::fail;
@@ -30,8 +33,9 @@ constexpr std::uint32_t kSaveFlags = SAFETENSORS_FSYNC | SAFETENSORS_SUMS;
 /// What is to be written, in the library's types.
 class Content {
  public:
-  Content(const safetensors_tensor* tensors, std::size_t count,
-          const safetensors_save_options& options)
+  /// options: of any function that saves.
+  template <typename Options>
+  Content(const safetensors_tensor* tensors, std::size_t count, const Options& options)
       : metadata_(safetensors::c::metadata_of(options.metadata, options.metadata_count)),
         tensors_(safetensors::c::tensors_of(tensors, count)) {}
   [[nodiscard]] std::span<const TensorData> tensors() const noexcept { return tensors_; }
@@ -59,6 +63,33 @@ std::int32_t safetensors_save(const char* path, std::size_t path_size,
                             .sums = (given.flags & SAFETENSORS_SUMS) != 0,
                             .interrupt = watch.interrupt(),
                             .progress = watch.progress()});
+  });
+}
+
+std::int32_t safetensors_save_model(const char* folder, std::size_t folder_size,
+                                    const safetensors_tensor* tensors, std::size_t count,
+                                    const safetensors_save_model_options* options,
+                                    safetensors_error* error) {
+  return guarded(error, [&] {
+    const auto given = safetensors::c::options_of(options, "options");
+    safetensors::c::check_flags(given.flags, kSaveFlags);
+    safetensors::c::check_reserved(given.reserved);
+    const safetensors::c::Watch watch(given.watch);
+    const Content content(tensors, count, given);
+    const std::filesystem::path target = safetensors::c::path_of(folder, folder_size);
+#if defined(_WIN32)
+    fail(ErrorCode::kInvalidArgument, "models of several files are not saved on Windows",
+         {.path = target});
+#else
+    safetensors::SaveModelOptions of_model{.fsync = (given.flags & SAFETENSORS_FSYNC) != 0,
+                                           .sums = (given.flags & SAFETENSORS_SUMS) != 0,
+                                           .interrupt = watch.interrupt(),
+                                           .progress = watch.progress()};
+    if (given.max_shard_nbytes != 0) of_model.max_shard_nbytes = given.max_shard_nbytes;
+    const std::string_view name = safetensors::c::text_of(given.name, given.name_size, "name");
+    if (!name.empty()) of_model.name = name;
+    safetensors::save_model(target, content.tensors(), content.metadata(), of_model);
+#endif
   });
 }
 
