@@ -3,9 +3,9 @@
     python scripts/c_abi.py            write the files in KEPT
     python scripts/c_abi.py --check    fail if they differ from what would be written
 
-Each file asserts every constant, the type of every function, the offset and type of every member,
-and the size of every struct but those that may grow, which begin with `size`. A file is written
-anew to add what is new. Any other difference is a break of the ABI, for which
+Each file asserts every constant, of enums and macros, the type of every function, the offset and
+type of every member, and the size of every struct but those that may grow, which begin with `size`.
+A file is written anew to add what is new. Any other difference is a break of the ABI, for which
 SAFETENSORS_ABI_VERSION rises.
 """
 
@@ -36,9 +36,13 @@ HEAD = """\
 """
 
 
-def code_of(header: Path) -> str:
-    """Returns a header without comments and directives."""
-    text = re.sub(r"/\*.*?\*/", "", header.read_text(encoding="utf-8"), flags=re.DOTALL)
+def text_of(header: Path) -> str:
+    """Returns a header without comments."""
+    return re.sub(r"/\*.*?\*/", "", header.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def code_of(text: str) -> str:
+    """Returns a header without directives."""
     return re.sub(r"^\s*#.*?(?<!\\)$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -59,9 +63,10 @@ def structs_of(code: str) -> dict[str, dict[str, str]]:
     return {name: members_of(body) for body, name in found}
 
 
-def numbers_of(code: str) -> list[str]:
+def numbers_of(text: str) -> list[str]:
     """Returns the C expressions whose values are asserted."""
-    expressions = []
+    code = code_of(text)
+    expressions = re.findall(r"^#define (SAFETENSORS_\w+) +\S", text, flags=re.MULTILINE)
     for body in re.findall(r"\benum\s*\{(.*?)\}", code, flags=re.DOTALL):
         expressions += re.findall(r"\b(SAFETENSORS_\w+)\s*=", body)
     for name, members in structs_of(code).items():
@@ -70,9 +75,12 @@ def numbers_of(code: str) -> list[str]:
     return expressions
 
 
-def values_of(expressions: list[str], include: str) -> list[int]:
-    """Asks a C compiler for values."""
-    prints = "".join(f'printf("%lld\\n", (long long)({each}));' for each in expressions)
+def values_of(expressions: list[str], include: str) -> list[str]:
+    """Asks a C compiler for values, and returns them as literals."""
+    prints = "".join(
+        f'printf(({each}) > INT64_MAX ? "%lluu\\n" : "%lld\\n", (long long)({each}));'
+        for each in expressions
+    )
     program = (
         f"#include <stdio.h>\n#include <stddef.h>\n"
         f'#include "{include}"\nint main(void) {{ {prints} return 0; }}\n'
@@ -83,15 +91,16 @@ def values_of(expressions: list[str], include: str) -> list[int]:
         command = ["cc", "-std=c99", *folders, "-x", "c", "-", "-o", target]
         subprocess.run(command, input=program, text=True, check=True)
         printed = subprocess.run([target], capture_output=True, text=True, check=True).stdout
-    return [int(line) for line in printed.split()]
+    return printed.split()
 
 
-def text_of(header: str) -> str:
+def assertions_of(header: str) -> str:
     """Returns the file that holds a header."""
-    code = code_of(ROOT / header)
+    text = text_of(ROOT / header)
+    code = code_of(text)
     include = header.partition("include/")[2]
     lines = [HEAD.format(header=header, include=include)]
-    expressions = numbers_of(code)
+    expressions = numbers_of(text)
     for expression, value in zip(expressions, values_of(expressions, include), strict=True):
         lines.append(f"static_assert({expression} == {value});\n")
     for name, members in structs_of(code).items():
@@ -112,7 +121,7 @@ def main() -> int:
     status = 0
     for header, name in KEPT.items():
         path = ROOT / name
-        text = text_of(header)
+        text = assertions_of(header)
         if not check:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:

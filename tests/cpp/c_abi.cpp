@@ -8,6 +8,10 @@
 #include "safetensors/safetensors.h"
 
 #if UINTPTR_MAX == UINT64_MAX
+static_assert(SAFETENSORS_NUL_TERMINATED == 18446744073709551615u);
+static_assert(SAFETENSORS_END == 9223372036854775807);
+static_assert(SAFETENSORS_AS_STORED == -1);
+static_assert(SAFETENSORS_DIGEST_SIZE == 80);
 static_assert(SAFETENSORS_OK == 0);
 static_assert(SAFETENSORS_INVALID_HEADER_UTF8 == 1);
 static_assert(SAFETENSORS_INVALID_HEADER_JSON == 2);

@@ -8,6 +8,8 @@
 #include "safetensors/weights.h"
 
 #if UINTPTR_MAX == UINT64_MAX
+static_assert(SAFETENSORS_SECTIONS == 8);
+static_assert(SAFETENSORS_ALL_ROWS == -1);
 static_assert(SAFETENSORS_FAULT_IO == 1);
 static_assert(SAFETENSORS_FAULT_BAD_MAGIC == 2);
 static_assert(SAFETENSORS_FAULT_VERSION == 3);
