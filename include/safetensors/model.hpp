@@ -50,7 +50,8 @@ struct ModelRead {
 /// A function that takes a ModelTensor takes one of this model.
 ///
 /// Safe for untrusted input, as SafeOpen and ShardIndex are.
-/// Thread safety: all members may be called from many threads at once.
+/// Thread safety: all members may be called from many threads at once. A forked process may use its
+///   parent's Model.
 /// Lifetime: TensorViews outlive the Model. Names, entries and files are valid while the Model or a
 ///   copy of it lives. A moved-from Model may only be destroyed or assigned to.
 class SAFETENSORS_API Model {

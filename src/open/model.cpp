@@ -13,6 +13,7 @@
 
 #include "base/display_path.hpp"
 #include "base/name_suggestions.hpp"
+#include "base/per_process.hpp"
 #include "base/text.hpp"
 #include "safetensors/detail/model_tensors.hpp"
 #include "safetensors/error.hpp"
@@ -45,14 +46,12 @@ class Model::State {
   [[nodiscard]] const SafeOpen& file(std::size_t number) const {
     Slot& slot = slots_[number];
     if (const SafeOpen* const opened = slot.opened.load(std::memory_order_acquire)) return *opened;
-    const std::lock_guard lock(slot.mutex);
-    if (!slot.file) {
-      auto file = std::make_unique<const SafeOpen>(open(number));
-      if (found_.content) find_entries(number, *file);
-      slot.file = std::move(file);
-      slot.opened.store(slot.file.get(), std::memory_order_release);
-    }
-    return *slot.file;
+    const std::lock_guard lock(slot.mutex.get());
+    if (const SafeOpen* const opened = slot.opened.load(std::memory_order_acquire)) return *opened;
+    auto file = std::make_unique<const SafeOpen>(open(number));
+    if (found_.content) find_entries(number, *file);
+    slot.opened.store(file.get(), std::memory_order_release);
+    return *file.release();
   }
 
   void open_all() const {
@@ -93,8 +92,16 @@ class Model::State {
 
  private:
   struct Slot {
-    std::mutex mutex;
-    std::unique_ptr<const SafeOpen> file;
+    Slot() = default;
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+    ~Slot() {
+      delete opened.load(std::memory_order_relaxed);
+      mutex.reset();
+    }
+
+    // A forked process opens the file that a thread of its parent was opening anew.
+    PerProcess<std::mutex> mutex;
     std::atomic<const SafeOpen*> opened = nullptr;  // set after the entries of its tensors
   };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -195,4 +196,35 @@ TEST_CASE("fork between calls: the child reads and saves") {
           safetensors::save_file(test::views_of(tensors), folder / "g");
           return all_there(SafeOpen(folder / "g"), tensors) ? 0 : 2;
         }) == 0);
+}
+
+TEST_CASE("a child opens the file of a model that a thread of its parent is opening") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = {test::tensor_of("t", Dtype::kU8, {9})};
+  safetensors::save_file(test::views_of(tensors), folder / "f.safetensors");
+  const test::fs::path index = folder / "model.safetensors.index.json";
+  test::write_text(index, R"({"weight_map": {"t": "f.safetensors"}})");
+  std::latch opening{1};
+  std::latch allowed{1};
+  const pid_t parent = ::getpid();
+  const safetensors::Model model(safetensors::find_model_files(index), [&](const auto& path) {
+    if (::getpid() == parent) {
+      opening.count_down();
+      allowed.wait();
+    }
+    return SafeOpen(path);
+  });
+  const auto is_there = [&] {
+    const TensorView view = model.get_tensor("t");
+    return std::ranges::equal(view.bytes(), tensors[0].bytes);
+  };
+  std::thread opener([&] { (void)model.file(0); });
+  opening.wait();
+  CHECK(test::in_child([&] {
+          ::alarm(20);  // ends a child that hangs
+          return is_there() ? 0 : 1;
+        }) == 0);
+  allowed.count_down();
+  opener.join();
+  CHECK(is_there());
 }
