@@ -37,8 +37,9 @@
  * that it does not know, unless it is 0. The library copies these structs.
  *
  * Ownership: each handle has one function that frees it, which does nothing for NULL. What the
- * library points to belongs to the handle that it came from, and is valid until that is freed. The
- * caller owns all memory that the library reads into.
+ * library points to belongs to the handle that it came from, and is valid until that is freed. What
+ * a function returns that takes no handle, such as a name, is valid while the library is loaded.
+ * The caller owns all memory that the library reads into.
  *
  * Callbacks return normally: no exception, longjmp or panic may pass through the library. They may
  * call its functions, except to free a handle that the call uses, and must not fork.
@@ -46,6 +47,9 @@
  * Thread safety: open files, sums and patches never change. All functions may be called from many
  * threads at once, also on one handle, except that the function that frees it must be the last
  * call. Writers and loads have rules of their own (see safetensors_writer and safetensors_load).
+ *
+ * Fork: a child process may use the files, sums and patches of its parent. It may only free writers
+ * and loads, which does nothing to those of the parent.
  *
  * Untrusted input: all functions that open or read are safe for untrusted files, except that a
  * mapped file which another process truncates can end this process (see SAFETENSORS_PREAD).
@@ -125,9 +129,10 @@ typedef struct safetensors_error {
                        header says of its functions */
   uint16_t path;    /* text + path is the file at fault: NUL-terminated, empty if there is none */
   uint16_t subject; /* text + subject is the tensor or key at fault: likewise */
-  char text[1008];  /* one line that names the file or tensor at fault; NUL-terminated UTF-8,
-                       truncated if it does not fit; empty on success. `path` and `subject` follow
-                       it. One of them that does not fit is empty */
+  char text[1008];  /* one line that names the file or tensor at fault; NUL-terminated, truncated if
+                       it does not fit; empty on success. UTF-8, except that the path in it has the
+                       bytes of the system's file name. `path` and `subject` follow it. One of them
+                       that does not fit is empty */
 } safetensors_error;
 
 /* Element types. Their values are stable: new types are added at the end. */
@@ -237,7 +242,8 @@ typedef struct safetensors_options {
  * safetensors_close.
  * Safe for untrusted input.
  * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_ARGUMENT (no such backend or flag, a
- * name or variant). */
+ * name or variant; sums that have nothing about the file, no digest of one of its tensors, or only
+ * a SHA-256). */
 SAFETENSORS_API int32_t safetensors_open(const char* path, size_t path_size,
                                          const safetensors_options* options,
                                          safetensors_file** file, safetensors_error* error);
@@ -501,8 +507,8 @@ typedef struct safetensors_load_options {
    * call fails. NULL: all requests say where their bytes go. */
   int32_t (*allocate)(void* context, size_t number, uint64_t nbytes, void** to);
   void* stream;         /* a CUstream: copies start after the work that is on it when the load is
-                           started, from which its allocator may have taken the memory. NULL: the
-                           default stream */
+                           started, from which its allocator may have taken the memory. Not used
+                           after the call. NULL: the default stream */
   int32_t device;       /* SAFETENSORS_HOST or SAFETENSORS_CUDA */
   int32_t device_index; /* of the CUDA devices that the process sees */
   uint32_t threads;     /* that read; 0: as many as processors, at most 12, or 8 to 16 for files
@@ -528,9 +534,10 @@ SAFETENSORS_API int32_t safetensors_load_start(const safetensors_file* file,
 SAFETENSORS_API int32_t safetensors_load_next(safetensors_load* load, size_t* number,
                                               const safetensors_watch* watch,
                                               safetensors_error* error);
-/* Blocks until all is loaded. If it fails, also if the watch ends it, the load is stopped: no byte
- * is written any more, and later calls fail likewise. Codes: as safetensors_load_next;
- * INVALID_ARGUMENT also if another thread waits. */
+/* Blocks until all is loaded. If the load fails or the watch ends the call, the load is stopped: no
+ * byte is written any more, and later calls fail likewise. If the arguments are refused, or another
+ * thread waits, the load goes on.
+ * Codes: as safetensors_load_next; INVALID_ARGUMENT also if another thread waits. */
 SAFETENSORS_API int32_t safetensors_load_wait(safetensors_load* load,
                                               const safetensors_watch* watch,
                                               safetensors_error* error);
@@ -583,7 +590,8 @@ typedef struct safetensors_damage {
  * until `report` returns. It returns 0 to go on, as the functions of a watch, and may be NULL. Sets
  * *count to the number of reports: 0 means that all is as the sums say. A SHA-256 of a header is
  * not compared. Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED, INVALID_ARGUMENT (a
- * header alone, the sums have nothing about a file, or only a SHA-256 of a tensor). */
+ * header alone; sums that have nothing about a file, no digest of one of its tensors, or only a
+ * SHA-256). */
 SAFETENSORS_API int32_t safetensors_verify(
     const safetensors_file* file, const safetensors_sums* sums,
     int32_t (*report)(void* context, const safetensors_damage* damage), void* context,
@@ -633,7 +641,7 @@ typedef struct safetensors_save_model_options {
   size_t metadata_count;
   const safetensors_watch* watch;
   uint64_t max_shard_nbytes; /* limit of the tensors of a file; 0: 5,000,000,000 */
-  const char* name; /* what the names of the files begin with; empty: "model" */
+  const char* name;          /* what the names of the files begin with; empty: "model" */
   size_t name_size;
   uint32_t flags;    /* SAFETENSORS_FSYNC, SAFETENSORS_SUMS */
   uint32_t reserved; /* 0 */
@@ -655,10 +663,10 @@ SAFETENSORS_API int32_t safetensors_save_model(const char* folder, size_t folder
                                                const safetensors_tensor* tensors, size_t count,
                                                const safetensors_save_model_options* options,
                                                safetensors_error* error);
-/* Writes the bytes of a file to `to`, and sets *nbytes to their number, also if `room` is less. If
- * `to` is NULL, only sets *nbytes. The options may have metadata only.
- * Codes: those of safetensors_save except IO, NOT_REGULAR_FILE and STOPPED; INVALID_ARGUMENT also
- * if `room` is less than *nbytes. */
+/* Writes the bytes of a file to `to`, and sets *nbytes to their number. `room`, the size of that
+ * memory, may be more. If it is less, sets *nbytes and returns INVALID_ARGUMENT. If `to` is NULL,
+ * only sets *nbytes. The options may have metadata only.
+ * Codes: those of safetensors_save except IO, NOT_REGULAR_FILE and STOPPED. */
 SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors, size_t count,
                                               const safetensors_save_options* options, void* to,
                                               size_t room, uint64_t* nbytes,

@@ -30,7 +30,9 @@ std::int32_t save(const std::vector<test::OwnTensor>& tensors, const test::fs::p
 }
 
 /// Stops a save whose callback is called as often as `context` says.
-std::int32_t count_down(void* context) { return --*static_cast<std::int32_t*>(context) == 0 ? 7 : 0; }
+std::int32_t count_down(void* context) {
+  return --*static_cast<std::int32_t*>(context) == 0 ? 7 : 0;
+}
 
 }  // namespace
 
@@ -49,10 +51,9 @@ TEST_CASE("C: the files of a saved model are those of C++") {
       options.name_size = name.size();
       options.flags = with_sums ? SAFETENSORS_SUMS | SAFETENSORS_FSYNC : 0;
       REQUIRE(save(model.tensors, folder / "c", &options) == SAFETENSORS_OK);
-      safetensors::save_model(folder / "cpp", test::views_of(model.tensors), &metadata,
-                              {.max_shard_nbytes = limit,
-                               .name = with_sums ? name : "model",
-                               .sums = with_sums});
+      safetensors::save_model(
+          folder / "cpp", test::views_of(model.tensors), &metadata,
+          {.max_shard_nbytes = limit, .name = with_sums ? name : "model", .sums = with_sums});
       CHECK(test::contents(folder / "c") == test::contents(folder / "cpp"));
     }
   }

@@ -148,7 +148,8 @@ typedef struct safetensors_weights_info {
   int32_t format;
   uint32_t reserved; /* 0 */
 } safetensors_weights_info;
-/* Sets *info to what the model is. */
+/* Sets *info to what the model is.
+ * Codes: none but those that any function may return. */
 SAFETENSORS_API int32_t safetensors_weights_look(const safetensors_weights* weights,
                                                  safetensors_weights_info* info,
                                                  safetensors_error* error);
@@ -165,7 +166,8 @@ enum {
   SAFETENSORS_LIST_WARNINGS = 2,
   SAFETENSORS_LIST_FILES = 3 /* paths of the files that contain the tensors */
 };
-/* Returns a list as a table of *count texts; NULL if there is no such list, or it is empty. */
+/* Returns a list as a table of *count texts. Returns NULL, with a *count of 0, if the list is
+ * empty, `weights` is NULL, there is no such list, or no memory. `count` may be NULL. */
 SAFETENSORS_API const safetensors_text* safetensors_weights_list(const safetensors_weights* weights,
                                                                  int32_t list, size_t* count);
 
@@ -283,8 +285,8 @@ SAFETENSORS_API int32_t safetensors_weights_config(const safetensors_weights* we
                                                    const char* field, size_t field_size,
                                                    safetensors_value* value,
                                                    safetensors_error* error);
-/* Returns the names of all fields as a table of *count texts, which is valid for ever; NULL if
- * there is no memory. */
+/* Returns the names of all fields as a table of *count texts, which is valid while the library is
+ * loaded. Returns NULL, with a *count of 0, if there is no memory. `count` may be NULL. */
 SAFETENSORS_API const safetensors_text* safetensors_weights_config_fields(size_t* count);
 /* Sets *key and *value, each unless it is NULL, to item `index` of the metadata: of the GGUF file,
  * or of the first safetensors file, in its order. An array of strings is made into a table at the
@@ -294,7 +296,8 @@ SAFETENSORS_API int32_t safetensors_weights_metadata_at(const safetensors_weight
                                                         size_t index, safetensors_text* key,
                                                         safetensors_value* value,
                                                         safetensors_error* error);
-/* Sets *value to the metadata of a key; its kind is SAFETENSORS_VALUE_NONE if there is none. */
+/* Sets *value to the metadata of a key; its kind is SAFETENSORS_VALUE_NONE if there is none.
+ * Codes: none but those that any function may return. */
 SAFETENSORS_API int32_t safetensors_weights_metadata(const safetensors_weights* weights,
                                                      const char* key, size_t key_size,
                                                      safetensors_value* value,
@@ -318,7 +321,8 @@ typedef struct safetensors_bytes {
                         process truncated the file ends this process (SIGBUS) */
   uint32_t reserved; /* 0 */
 } safetensors_bytes;
-/* Sets *bytes to the bytes of a buffer. */
+/* Sets *bytes to the bytes of a buffer.
+ * Codes: none but those that any function may return. */
 SAFETENSORS_API int32_t safetensors_buffer_bytes(const safetensors_buffer* buffer,
                                                  safetensors_bytes* bytes,
                                                  safetensors_error* error);
@@ -350,8 +354,9 @@ SAFETENSORS_API int32_t safetensors_weights_get_stored(const safetensors_weights
                                                        const safetensors_watch* watch,
                                                        safetensors_buffer** buffer,
                                                        safetensors_error* error);
-/* The same, of part number `index`.
- * Codes: those of safetensors_weights_get_stored; there is no such part: TENSOR_NOT_FOUND. */
+/* Gets the bytes of part number `index` of a weight, which safetensors_weights_part describes. A
+ * view, or newly read at each call.
+ * Codes: those of safetensors_weights_get_stored, INDEX_OUT_OF_BOUNDS. */
 SAFETENSORS_API int32_t safetensors_weights_get_part(const safetensors_weights* weights,
                                                      const char* name, size_t name_size,
                                                      size_t index, const safetensors_watch* watch,
@@ -366,7 +371,7 @@ SAFETENSORS_API int32_t safetensors_weights_fuse(const safetensors_weights* weig
                                                  const safetensors_watch* watch,
                                                  safetensors_buffer** buffer,
                                                  safetensors_error* error);
-/* Removes all buffers from the cache. Those in use stay valid. */
+/* Removes all buffers from the cache. Those in use stay valid. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_weights_clear_cache(safetensors_weights* weights);
 
 #define SAFETENSORS_ALL_ROWS (-1) /* all rows that remain */

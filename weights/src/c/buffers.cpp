@@ -111,7 +111,9 @@ std::int32_t safetensors_weights_get_part(const safetensors_weights* weights, co
                                           const safetensors_watch* watch,
                                           safetensors_buffer** buffer, safetensors_error* error) {
   return give(weights, watch, buffer, error, [&](const auto& model, const Interrupt& interrupt) {
-    return model.get_part(text_of(name, name_size, "name"), index, interrupt);
+    const std::string_view key = text_of(name, name_size, "name");
+    safetensors::c::check_index(index, model.part_count(key));
+    return model.get_part(key, index, interrupt);
   });
 }
 

@@ -28,10 +28,13 @@ TEST_CASE("C: errors have a code, a fault, the file and the name") {
   CHECK(safetensors_weights_part(weights.get(), SAFETENSORS_TEXT("output.weight"), 3, &part,
                                  &error) == SAFETENSORS_INDEX_OUT_OF_BOUNDS);
   CHECK(error.detail == 0);
+  safetensors_buffer* buffer = nullptr;
+  CHECK(safetensors_weights_get_part(weights.get(), SAFETENSORS_TEXT("output.weight"), 3, nullptr,
+                                     &buffer, &error) == SAFETENSORS_INDEX_OUT_OF_BOUNDS);
+  CHECK(error.detail == 0);
   CHECK(safetensors_weights_at(weights.get(), SIZE_MAX, &found, &error) ==
         SAFETENSORS_INDEX_OUT_OF_BOUNDS);
   const safetensors_text names[] = {{"output.weight", SIZE_MAX}, {"output_norm.weight", SIZE_MAX}};
-  safetensors_buffer* buffer = nullptr;
   CHECK(safetensors_weights_fuse(weights.get(), names, 2, nullptr, &buffer, &error) ==
         SAFETENSORS_INVALID_ARGUMENT);
   CHECK(error.detail == SAFETENSORS_FAULT_MIXED_TYPES);
