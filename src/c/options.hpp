@@ -40,6 +40,19 @@ template <typename Struct>
   return known;
 }
 
+/// A copy of a struct of callbacks that the program hands over. Its destructor calls `release`.
+/// Made before anything that can fail, so that `release` is called once in any case.
+template <typename Callbacks>
+class Owned : public Callbacks {
+ public:
+  explicit Owned(const Callbacks& given) noexcept : Callbacks(given) {}
+  Owned(Owned&& from) noexcept : Callbacks(from) { from.release = nullptr; }
+  Owned& operator=(Owned&&) = delete;
+  ~Owned() {
+    if (this->release != nullptr) this->release(this->context);
+  }
+};
+
 /// Throws: Error kInvalidArgument if flags are set that a function does not have.
 inline void check_flags(std::uint32_t flags, std::uint32_t known) {
   if ((flags & ~known) == 0) return;

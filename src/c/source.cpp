@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "c/guard.hpp"
@@ -12,10 +13,6 @@
 #include "safetensors/error.hpp"
 
 namespace safetensors::c {
-
-CallerSource::~CallerSource() {
-  if (source_.release != nullptr) source_.release(source_.context);
-}
 
 void CallerSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   while (!to.empty()) {
@@ -69,8 +66,9 @@ std::shared_ptr<CallerSource> source_of(const safetensors_source* source) {
   check_pointer(source, 1, "source");
   const safetensors_source copy = options_of(source, "source");
   if (copy.read == nullptr) fail(ErrorCode::kInvalidArgument, "read is NULL");
+  Owned owned(copy);
   check_bool(copy.is_request, "is_request");
-  return std::make_shared<CallerSource>(copy);
+  return std::make_shared<CallerSource>(std::move(owned));
 }
 
 }  // namespace safetensors::c

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "c/options.hpp"
 #include "safetensors/byte_source.hpp"
 #include "safetensors/safetensors.h"
 
@@ -16,10 +17,7 @@ namespace safetensors::c {
 /// A source of the caller, which is released with it. It does not trust what `read` returns.
 class CallerSource final : public ByteSource {
  public:
-  explicit CallerSource(const safetensors_source& source) noexcept : source_(source) {}
-  CallerSource(const CallerSource&) = delete;
-  CallerSource& operator=(const CallerSource&) = delete;
-  ~CallerSource() override;
+  explicit CallerSource(Owned<safetensors_source> source) noexcept : source_(std::move(source)) {}
 
   /// Sets the name that errors have, before the first read.
   void set_label(std::filesystem::path label) { label_ = std::move(label); }
@@ -33,7 +31,7 @@ class CallerSource final : public ByteSource {
  private:
   [[noreturn]] void fail_read(const safetensors_error& error) const;
 
-  safetensors_source source_;
+  Owned<safetensors_source> source_;
   std::filesystem::path label_;
 };
 

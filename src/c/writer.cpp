@@ -33,6 +33,7 @@ using safetensors::TensorInfo;
 using safetensors::TensorSpec;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
+using safetensors::c::Owned;
 using safetensors::c::text_of;
 
 /// A file that is being written, and the indices of its tensors.
@@ -73,12 +74,7 @@ namespace {
 /// A sink of the caller, which is released with it.
 class CallerSink final : public ByteSink {
  public:
-  explicit CallerSink(const safetensors_sink& sink) noexcept : sink_(sink) {}
-  CallerSink(const CallerSink&) = delete;
-  CallerSink& operator=(const CallerSink&) = delete;
-  ~CallerSink() override {
-    if (sink_.release != nullptr) sink_.release(sink_.context);
-  }
+  explicit CallerSink(Owned<safetensors_sink> sink) noexcept : sink_(std::move(sink)) {}
 
   [[nodiscard]] bool seeks() const noexcept override { return sink_.seeks != 0; }
   [[nodiscard]] std::size_t write_at(std::uint64_t offset,
@@ -97,7 +93,7 @@ class CallerSink final : public ByteSink {
          {.os_error = os_error});
   }
 
-  safetensors_sink sink_;
+  Owned<safetensors_sink> sink_;
 };
 
 /// Plans the file, makes its sink and begins to write.
@@ -148,7 +144,7 @@ std::int32_t safetensors_writer_create_sink(const safetensors_sink* sink,
     check_pointer(sink, 1, "sink");
     const safetensors_sink copy = safetensors::c::options_of(sink, "sink");
     if (copy.write == nullptr) fail(ErrorCode::kInvalidArgument, "write is NULL");
-    auto owned = std::make_unique<CallerSink>(copy);
+    auto owned = std::make_unique<CallerSink>(Owned(copy));
     safetensors::c::check_reserved(copy.reserved);
     safetensors::c::check_bool(copy.seeks, "seeks");
     check_pointer(writer, 1, "writer");

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "c/options.hpp"
 #include "c/weights.hpp"
 #include "safetensors/buffer.hpp"
@@ -58,7 +59,7 @@ std::span<T> values_at(void* to, std::uint64_t room) {
     fail(ErrorCode::kInvalidArgument,
          "`to` or `room` is no multiple of the " + std::to_string(sizeof(T)) + " bytes of a value");
   }
-  return {static_cast<T*>(to), static_cast<std::size_t>(room / sizeof(T))};
+  return {static_cast<T*>(to), safetensors::memory_size(room) / sizeof(T)};
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 using safetensors::ErrorCode;
 using safetensors::fail;
 using safetensors::c::check_pointer;
+using safetensors::c::Owned;
 using safetensors::c::text_of;
 using safetensors::weights::Allocator;
 using safetensors::weights::Errc;
@@ -77,12 +78,7 @@ static_assert(number_of(QuantMode::nvfp4) == SAFETENSORS_QUANT_NVFP4);
 /// The allocator of the caller, which is released with it.
 class CallerAllocator : public std::enable_shared_from_this<CallerAllocator> {
  public:
-  explicit CallerAllocator(const safetensors_allocator& from) noexcept : from_(from) {}
-  CallerAllocator(const CallerAllocator&) = delete;
-  CallerAllocator& operator=(const CallerAllocator&) = delete;
-  ~CallerAllocator() {
-    if (from_.release != nullptr) from_.release(from_.context);
-  }
+  explicit CallerAllocator(Owned<safetensors_allocator> from) noexcept : from_(std::move(from)) {}
 
   /// Throws: std::bad_alloc; Error kInvalidArgument for memory that is not aligned.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t nbytes) const {
@@ -101,7 +97,7 @@ class CallerAllocator : public std::enable_shared_from_this<CallerAllocator> {
   }
 
  private:
-  safetensors_allocator from_;
+  Owned<safetensors_allocator> from_;
 };
 
 /// Takes an allocator. Throws: Error kInvalidArgument, and then has not taken it.
@@ -111,7 +107,7 @@ Allocator allocator_of(const safetensors_allocator* given) {
   if (copy.allocate == nullptr || copy.deallocate == nullptr) {
     fail(ErrorCode::kInvalidArgument, "allocator: allocate or deallocate is NULL");
   }
-  const auto taken = std::make_shared<const CallerAllocator>(copy);
+  const auto taken = std::make_shared<const CallerAllocator>(Owned(copy));
   return [taken](std::size_t nbytes) { return taken->allocate(nbytes); };
 }
 
