@@ -10,6 +10,7 @@
 #include "hostile_cases.hpp"
 #include "roundtrip.hpp"
 #include "safetensors/header.hpp"
+#include "safetensors/model.hpp"
 #include "safetensors/safe_open.hpp"
 #include "support.hpp"
 
@@ -60,11 +61,12 @@ std::string first_words(test::ErrorCode code) {
   }
 }
 
-/// Returns the outcome of opening. Checks that an error begins with upstream's words and names the
-/// file.
-std::string outcome_on_disk(const test::fs::path& path, safetensors::Backend backend) {
+/// Returns the outcome of opening a file. Checks that an error begins with upstream's words and
+/// names the file.
+template <typename Open>
+std::string outcome_on_disk(const test::fs::path& path, const Open& open) {
   try {
-    const safetensors::SafeOpen file(path, {backend});
+    open();
     return "ok";
   } catch (const safetensors::Error& error) {
     const std::string text = error.what();
@@ -146,8 +148,30 @@ TEST_CASE("opening a file gives the same result as parsing its bytes") {
     const test::fs::path path = folder / "file";
     test::write_text(path, hostile.file());
     CAPTURE(hostile.name);
-    CHECK(outcome_on_disk(path, safetensors::Backend::kMmap) == hostile.expect);
-    CHECK(outcome_on_disk(path, safetensors::Backend::kPread) == hostile.expect);
+    for (const auto backend : {safetensors::Backend::kMmap, safetensors::Backend::kPread}) {
+      const auto open = [&] { const safetensors::SafeOpen file(path, {backend}); };
+      CHECK(outcome_on_disk(path, open) == hostile.expect);
+    }
+  }
+}
+
+TEST_CASE("a model of one file gives the same result: of its path, a folder and an index") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "model.safetensors";
+  const test::fs::path index = folder / "other.safetensors.index.json";
+  test::write_text(index, R"({"weight_map": {"no tensor of the table": "model.safetensors"}})");
+  for (const test::HostileCase& hostile : hostile_cases()) {
+    if (hostile.heavy) continue;
+    test::write_text(path, hostile.file());
+    CAPTURE(hostile.name);
+    for (const test::fs::path& from : {path, folder.path(), index}) {
+      if (from == index && hostile.expect == "ok") continue;
+      const auto open = [&] {
+        const safetensors::Model model = safetensors::open_model(from);
+        CHECK(model.size() == model.file(0).header().size());
+      };
+      CHECK(outcome_on_disk(path, open) == hostile.expect);
+    }
   }
 }
 
