@@ -5,7 +5,7 @@
 //!
 //! Lists MODEL, reads a slice of TENSOR as floats, writes it to FILE, reads FILE through callbacks, and
 //! decodes row 1 of a WEIGHT of the model QUANTISED. Floats are printed as their bits.
-use std::ffi::{c_char, c_void};
+use std::os::raw::{c_char, c_void};
 use std::os::unix::fs::FileExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::{env, fmt, fs, process, ptr, slice, str};
@@ -348,12 +348,13 @@ fn run(model: &str, name: &str, quantised: &str, weight: &str, path: &str) -> Re
 
 fn main() {
     let words: Vec<String> = env::args().skip(1).collect();
-    let [model, name, quantised, weight, path] = words.as_slice() else {
+    if let [model, name, quantised, weight, path] = words.as_slice() {
+        if let Err(error) = run(model, name, quantised, weight, path) {
+            eprintln!("{error}");
+            process::exit(1);
+        }
+    } else {
         eprintln!("usage: bindings MODEL TENSOR QUANTISED WEIGHT FILE");
         process::exit(2);
-    };
-    if let Err(error) = run(model, name, quantised, weight, path) {
-        eprintln!("{error}");
-        process::exit(1);
     }
 }

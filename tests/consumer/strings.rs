@@ -1,6 +1,6 @@
 // A binding of the C interface whose strings are a pointer and a size, as those of Rust are: an empty
 // one may point anywhere, and one that is part of a longer text does not end with a NUL.
-use std::ffi::{c_char, c_void};
+use std::os::raw::{c_char, c_void};
 use std::ptr;
 
 #[repr(C)]
