@@ -569,7 +569,8 @@ SAFETENSORS_API int32_t safetensors_sums_digest(const safetensors_sums* sums, co
                                                 safetensors_error* error);
 /* Sets `text` to the digest by XXH3-128 of the caller's tensor: of its dtype, shape and bytes, to
  * compare with that of sums. Follows its pointers, as functions that write do.
- * Codes: UNSUPPORTED_DTYPE. */
+ * Codes: UNSUPPORTED_DTYPE, OVERFLOW, INVALID_TENSOR_INFO (`nbytes` does not fit dtype and
+ * shape). */
 SAFETENSORS_API int32_t safetensors_digest(const safetensors_tensor* tensor,
                                            char text[SAFETENSORS_DIGEST_SIZE],
                                            safetensors_error* error);
