@@ -72,7 +72,7 @@ bool names_path(std::string_view message, std::string_view path) {
 /// Returns what() of an error. Only this function writes a file's name into a text, unless
 /// the text is about more than one file. The texts of failed reads and writes are upstream's.
 std::string format_message(const std::string& given, const ErrorContext& context) {
-  const std::string message = one_line(given);  // a name of a file may have any characters
+  std::string message = one_line(given);  // a name of a file may have any characters
   // The empty path is one that a caller passed, and no file, if an operation failed on it.
   if (context.path.empty() && context.operation == ErrorContext::Operation::kNone) return message;
   const std::string path = display_path(context.path);

@@ -100,7 +100,7 @@ class SumsHandler : public JsonHandler {
     kOther,
     kFormat,
     kVersion,
-    kBlockSize,
+    kBlockNbytes,
     kWhole,
     kFiles,
     kTensors
@@ -110,7 +110,7 @@ class SumsHandler : public JsonHandler {
   static Section section_of(std::string_view key) {
     if (key == "format") return Section::kFormat;
     if (key == "version") return Section::kVersion;
-    if (key == "block_size") return Section::kBlockSize;
+    if (key == "block_size") return Section::kBlockNbytes;
     if (key == "whole") return Section::kWhole;
     if (key == "files") return Section::kFiles;
     if (key == "tensors") return Section::kTensors;
@@ -152,7 +152,7 @@ class SumsHandler : public JsonHandler {
       case Section::kVersion:
         has_version_ = kind == Kind::kNumber && text == "1";
         return has_version_ || stop("version " + shown + " is unknown");
-      case Section::kBlockSize:
+      case Section::kBlockNbytes:
         has_block_size_ = kind == Kind::kNumber && text == std::to_string(kDigestBlockSize);
         return has_block_size_ ||
                stop("`block_size` is " + shown + " instead of " + std::to_string(kDigestBlockSize));
