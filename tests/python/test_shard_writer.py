@@ -1,7 +1,9 @@
 """safe_create with max_shard_size: the files, and when they are completed."""
 
+import gc
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -111,6 +113,19 @@ def test_progress(tmp_path):
     total = sum(array.nbytes for array in MODEL.values())
     assert calls[-1] == (total, total)
     assert {each for _, each in calls} == {total}
+
+
+@pytest.mark.parametrize("has_specs", [False, True])
+def test_an_aborted_model_is_freed(tmp_path, has_specs):
+    """Its files' writers, in which garbage collection finds nothing, do not keep it."""
+    specs = {"specs": None} if not has_specs else {}
+    with create(tmp_path / "m", **specs, progress=lambda *_: None) as writer:
+        model = weakref.ref(writer._inner.writer)
+        writer.write("b", MODEL["b"])
+        writer.abort()
+    del writer
+    gc.collect()
+    assert model() is None
 
 
 def test_a_file_that_another_thread_is_writing(tmp_path):

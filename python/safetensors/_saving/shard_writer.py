@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -307,17 +308,24 @@ class ShardWriter:
 
     def _report(self, progress: Progress, shard: _Shard) -> Progress:
         """Returns the progress of a file, which adds up the bytes of all files: those of tensors,
-        if these are known. Else the total grows with the tensors that are added."""
+        if these are known. Else the total grows with the tensors that are added.
+
+        The file's writer keeps what is returned, which therefore keeps neither of the two: garbage
+        collection does not look into a writer."""
         last = 0
+        nbytes = shard.nbytes if self._has_plan else None
+        model = weakref.ref(self)  # the caller of the call that reports has it
 
         def report(done: int, total: int) -> None:
             nonlocal last
-            if self._has_plan:
-                done = max(0, done - (total - shard.nbytes))
-            with self._progress_lock:
-                self._done += done - last
+            of = model()
+            assert of is not None
+            if nbytes is not None:
+                done = max(0, done - (total - nbytes))
+            with of._progress_lock:
+                of._done += done - last
                 last = done
-                progress(self._done, max(self._done, self._total))
+                progress(of._done, max(of._done, of._total))
 
         return report
 
