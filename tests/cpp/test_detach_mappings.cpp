@@ -155,7 +155,8 @@ TEST_CASE("a long mapping is replaced while others read it, and remains one mapp
   CHECK(rights_of(mapping->bytes().data(), kLong).size() <= 2);
 }
 
-TEST_CASE("a thread that writes to mapped memory loses few writes while it is replaced") {
+TEST_CASE("a thread that writes to mapped memory loses few writes while it is replaced" *
+          doctest::test_suite("timed")) {
   constexpr std::size_t kLong = std::size_t{100} << 20;
   const std::size_t step = safetensors::io::page_size();
   std::size_t least = kLong;  // of several tries: on a busy machine the threads may run in step
