@@ -14,7 +14,7 @@ Sources:
 
 * memory: a reader that returns bytes of one buffer, so that only the schedule takes time
 * files: a file in the page cache
-* small: a file of 100,000 tensors of 12 bytes in the page cache
+* small: a file of 100,000 tensors, or 20,000, of 12 bytes in the page cache
 * slow: a reader of 0.3 GB/s for each rank; its limit is the ranks' sum, or the broadcast if that
   takes longer
 * s3: row-parallel tensor parallelism (`Shard(1)`) from SeaweedFS, through a proxy of 20 ms
@@ -46,7 +46,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "python"))
 PIECE = 16 << 20
 COLUMNS = 4096
 OPENED = 512 << 10
-SMALL = 100_000
 RATE = 0.3e9  # of a slow reader, in bytes a second
 LATENCY = 0.02
 NARROW = 125e6  # of a network, in bytes a second
@@ -263,14 +262,14 @@ def files(folder: str, megabytes: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def small(folder: str, megabytes: int) -> Iterator[dict[str, Any]]:
+def small(folder: str, megabytes: int, count: int) -> Iterator[dict[str, Any]]:
     import numpy as np
 
     from safetensors.numpy import save_file
 
     path = Path(folder) / "model.safetensors"
-    save_file({f"layers.{i}.bias": np.zeros(3, np.float32) for i in range(SMALL)}, path)
-    yield {"megabytes": 0, "path": str(path), "nbytes": 12 * SMALL}
+    save_file({f"layers.{i}.bias": np.zeros(3, np.float32) for i in range(count)}, path)
+    yield {"megabytes": 0, "path": str(path), "nbytes": 12 * count}
     path.unlink()
 
 
@@ -298,7 +297,8 @@ ROWS: dict[str, tuple[Any, int, tuple[str, ...]]] = {
     "memory": (memory, 2, ("broadcast", "group")),
     "memory, 4 ranks": (memory, 4, ("broadcast", "group")),
     "files": (files, 2, ("broadcast", "group")),
-    "small": (small, 2, ("alone", "group")),
+    "small": (functools.partial(small, count=100_000), 2, ("alone", "group")),
+    "small, 20,000": (functools.partial(small, count=20_000), 2, ("alone", "group")),
     "slow": (slow, 2, ("broadcast", "rank_0", "group")),
     "s3": (s3, 2, ("alone", "group")),
     "s3, narrow": (functools.partial(s3, bandwidth=NARROW), 2, ("alone", "group")),
