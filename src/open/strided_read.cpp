@@ -36,13 +36,17 @@ std::optional<std::uint64_t> reach_of(const ByteRuns& runs, std::uint64_t first,
 
 /// Has the system provide memory that runs are about to fill. Each run alone may be shorter than a
 /// page.
-void provide(std::span<std::byte> to, std::uint64_t nbytes) {
+void provide(std::span<std::byte> to, std::uint64_t nbytes, const Interrupt& interrupt) {
   if (nbytes < to.size() / 2) return;  // most of it is not filled
+  if (to.size() <= io::kTaskSize) return io::provide_pages(to);
   const std::size_t tasks = (to.size() + io::kTaskSize - 1) / io::kTaskSize;
-  parallel_for(tasks, to.size(), [&](std::size_t i) {
-    const std::span<std::byte> rest = to.subspan(i * io::kTaskSize);
-    io::provide_pages(rest.first(std::min(io::kTaskSize, rest.size())));
-  });
+  parallel_for(
+      tasks, to.size(),
+      [&](std::size_t i) {
+        const std::span<std::byte> rest = to.subspan(i * io::kTaskSize);
+        io::provide_pages(rest.first(std::min(io::kTaskSize, rest.size())));
+      },
+      interrupt);
 }
 
 }  // namespace
@@ -96,7 +100,7 @@ void copy_runs(std::span<const std::byte> tensor, std::span<const ByteRuns> all,
     if (piece.nbytes != 0) copy_all({&piece, 1}, interrupt);
     return;
   }
-  provide(to, nbytes_of(all));
+  provide(to, nbytes_of(all), interrupt);
   std::vector<RunBlock> blocks;
   for (const ByteRuns& runs : all) {
     if (runs.nbytes() == 0) continue;
@@ -129,7 +133,7 @@ void read_runs(const ByteSource& source, std::uint64_t position, std::span<const
     read_all(source, {&piece, 1}, interrupt);
     return;
   }
-  provide(to, nbytes_of(all));
+  provide(to, nbytes_of(all), interrupt);
   const std::shared_ptr<const ByteSource> kept = source.keep_open();
   const ByteSource& open = kept ? *kept : source;
   const io::PlannedSource planned = io::planned(open, io::kTaskSize);
