@@ -2,11 +2,13 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "io/system.hpp"
 
@@ -20,11 +22,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kWorthACall = std::size_t{256} << 10;
-// 512 small pages take 0.25 to 0.5 ms. A huge page takes 0.1 ms if the kernel has one at hand.
-// Otherwise it takes 2 ms and more: the kernel moves other memory to make one, or the host of a
-// virtual machine took the page back while it was free, as hosts do with free memory in large
-// blocks only.
-constexpr std::chrono::microseconds kSlowHugePage{500};
+// 512 small pages take 0.7 to 1.3 ms. A huge page takes 0.1 to 0.4 ms if the kernel has one at
+// hand. Otherwise it takes 2 ms and more: the kernel moves other memory to make one, or the host of
+// a virtual machine took the page back while it was free, as hosts do with free memory in large
+// blocks only. The clock also has the time in which threads wait for each other within madvise(),
+// and for a processor; the thread's time may lack that of the host.
+constexpr std::chrono::milliseconds kSlowByThread{1};
+constexpr std::chrono::milliseconds kSlowByClock{4};
 constexpr std::chrono::seconds kBackOff{1};
 
 /// The time until which no huge pages are asked for, as slow ones came a moment ago.
@@ -38,28 +42,34 @@ std::span<std::byte> whole_pages(std::span<std::byte> memory, std::size_t page) 
   return rest.first(rest.size() / page * page);
 }
 
-void advise_huge(std::span<std::byte> pages) noexcept {
-  if (!pages.empty()) (void)::madvise(pages.data(), pages.size(), MADV_HUGEPAGE);
-}
-
 void populate(std::span<std::byte> pages) noexcept {
   // An error is met again, and reported, by what fills the memory.
   (void)::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE);
 }
 
-/// Provides one huge page, and returns whether it came quickly. Returns false, and provides
-/// nothing, if one came slowly a moment ago.
-bool provide_huge(std::span<std::byte> page) noexcept {
-  const Clock::time_point begin = Clock::now();
-  if (begin.time_since_epoch().count() < back_off_until.load(std::memory_order_relaxed)) {
-    return false;
+/// Returns how long this thread has run; zero if the system does not say.
+std::chrono::nanoseconds thread_time() noexcept {
+  timespec time{};
+  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) != 0) return {};
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+/// Provides huge pages until one comes slowly. Provides none if one came slowly a moment ago.
+void provide_quick_huge(std::span<std::byte> pages) noexcept {
+  Clock::time_point clock = Clock::now();
+  if (clock.time_since_epoch().count() < back_off_until.load(std::memory_order_relaxed)) return;
+  std::chrono::nanoseconds thread = thread_time();
+  for (; !pages.empty(); pages = pages.subspan(kHugePage)) {
+    (void)::madvise(pages.data(), kHugePage, MADV_HUGEPAGE);
+    populate(pages.first(kHugePage));
+    const auto clock_before = std::exchange(clock, Clock::now());
+    const auto thread_before = std::exchange(thread, thread_time());
+    if (clock - clock_before > kSlowByClock || thread - thread_before > kSlowByThread) {
+      const Clock::time_point until = clock + kBackOff;
+      back_off_until.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+      return;
+    }
   }
-  advise_huge(page);
-  populate(page);
-  const Clock::time_point end = Clock::now();
-  if (end - begin <= kSlowHugePage) return true;
-  back_off_until.store((end + kBackOff).time_since_epoch().count(), std::memory_order_relaxed);
-  return false;
 }
 
 }  // namespace
@@ -69,8 +79,7 @@ void provide_pages(std::span<std::byte> memory) noexcept {
   const std::span<std::byte> pages = whole_pages(memory, page_size());
   unsigned char exists = 0;
   if (::mincore(pages.data(), page_size(), &exists) != 0 || (exists & 1) != 0) return;
-  const std::span<std::byte> huge = whole_pages(memory, kHugePage);
-  if (!huge.empty() && provide_huge(huge.first(kHugePage))) advise_huge(huge.subspan(kHugePage));
+  provide_quick_huge(whole_pages(memory, kHugePage));
   populate(pages);
 }
 
