@@ -122,9 +122,9 @@ TEST_CASE("to_vector copies a tensor, also a temporary one") {
   CHECK(view_of(Dtype::kF4, bytes, 1).to_vector<std::byte>() ==
         std::vector<std::byte>(bytes.begin() + 1, bytes.end()));
   CHECK(view_of(Dtype::kU32, {}).to_vector<std::uint32_t>().empty());
-  const auto text =
+  const std::string text =
       test::error_of([&] { (void)view_of(Dtype::kU32, bytes, 1).to_vector<float>(); }).what();
-  CHECK(std::string(text) == "tensor `t` (U32) does not hold elements of type float");
+  CHECK(text == "tensor `t` (U32) does not hold elements of type float");
   static_assert(IsCopied<double> && !IsCopied<bool> && !IsCopied<char>);
 }
 
