@@ -2,7 +2,7 @@
 
 * Links between files of the repository become links between pages. A link to a file that is no
   page, such as a source, becomes its text.
-* A link whose text is the name of a document gets the title that the navigation gives its page.
+* A link whose text is the name of a document is an error: its title says more.
 * Options in inline code get a class, because a line could otherwise break after their hyphens.
 * The first mention in a section of a function, class or command gets a link to its reference.
 """
@@ -47,7 +47,7 @@ def linked(text: str, ending: str) -> str:
 
 
 class BrokenLink(Exception):
-    """A link to a file that does not exist, or to no page."""
+    """A link to a file that does not exist, or to no page, or with a file name as its text."""
 
 
 class Translator:
@@ -63,7 +63,6 @@ class Translator:
         self._names = names or {}
         self._root = root
         self._pages = pages | {"README.md": "index.md"}
-        self._titles = titles(root)
 
     def translated(self, source: str, text: str) -> str:
         """Returns the Markdown of a page. Code blocks stay as they are."""
@@ -82,14 +81,14 @@ class Translator:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         if not (self._root / path).exists():
             raise BrokenLink(f"{source}: {target} does not exist")
+        if FILE_NAME.fullmatch(text):
+            raise BrokenLink(f"{source}: the link [{text}]: write the title of the page")
         if path.startswith("docs/images/"):
             page = path.removeprefix("docs/")
         elif path in self._pages:
             page = self._pages[path]
         else:
             return text
-        if FILE_NAME.fullmatch(text):
-            text = self._titles[page]
         return f"{picture}[{text}]({page}{'#' if anchor else ''}{anchor})"
 
 

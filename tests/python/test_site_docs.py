@@ -73,8 +73,6 @@ def test_the_reference_has_every_class() -> None:
     ("source", "text", "page"),
     [
         ("docs/faq.md", "[how](howto.md#freeze-a-program)", "[how](howto.md#freeze-a-program)"),
-        ("docs/faq.md", "[format.md](format.md#values)", "[File format](format.md#values)"),
-        ("docs/faq.md", "[`docs/format.md`](format.md)", "[File format](format.md)"),
         ("docs/faq.md", "[the program](../examples/rl_sync.py)", "the program"),
         ("docs/faq.md", "[this](../README.md)", "[this](index.md)"),
         ("docs/faq.md", "![a](images/growth.svg)", "![a](images/growth.svg)"),
@@ -89,7 +87,6 @@ def test_links_are_translated(source: str, text: str, page: str, tmp_path: Path)
     for name in [*files, "CHANGELOG.md", "examples/rl_sync.py", "docs/images/growth.svg"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / "mkdocs.yml").write_text("nav:\n  - File format: format.md\n")
     pages = {name: name.removeprefix("docs/").lower() for name in files if name != "README.md"}
     assert script("links").Translator(tmp_path, pages).translated(source, text) == page
 
@@ -115,7 +112,6 @@ NAMES = {"load_files": "[t.load_files]", "safetensors check": "(commands/check.m
     ],
 )
 def test_the_first_mention_leads_to_the_reference(text: str, page: str, tmp_path: Path) -> None:
-    (tmp_path / "mkdocs.yml").touch()
     pages = {"docs/a.md": "a.md", "docs/b.md": "b.md"}
     translator = script("links").Translator(tmp_path, pages, {"a.md": NAMES})
     assert translator.translated("docs/a.md", text) == page
@@ -148,10 +144,17 @@ def test_guides_and_reference_lead_to_each_other() -> None:
 
 
 def test_a_link_to_no_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "mkdocs.yml").touch()
     links = script("links")
     with pytest.raises(links.BrokenLink, match=r"^docs/a\.md: b\.md does not exist$"):
         links.Translator(tmp_path, {}).translated("docs/a.md", "[b](b.md)")
+
+
+@pytest.mark.parametrize("text", ["a.md", "docs/a.md", "`docs/a.md`"])
+def test_a_file_name_as_the_text_of_a_link_is_an_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.md").touch()
+    links = script("links")
+    with pytest.raises(links.BrokenLink, match=r"write the title of the page$"):
+        links.Translator(tmp_path, {"a.md": "a.md"}).translated("b.md", f"[{text}](a.md)")
 
 
 def test_only_pages_that_changed_are_written(tmp_path: Path) -> None:
