@@ -30,6 +30,7 @@
 #include "safetensors/export.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
+#include "safetensors/fill_page_cache.hpp"
 #include "safetensors/from_float.hpp"
 #include "safetensors/header.hpp"
 #include "safetensors/layout.hpp"

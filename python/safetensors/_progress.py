@@ -90,8 +90,10 @@ class Report:
                 self._progress(done, self._total)
 
     def counter(self) -> Progress | None:
-        """Returns what a load of the core calls with its own byte counts, if anything listens."""
-        return None if self._progress is None else lambda done, _: self.reach(done)
+        """Returns what a load of the core calls with its own byte counts, if anything listens. They
+        are added to what is done now."""
+        begin = self._done
+        return None if self._progress is None else lambda done, _: self.reach(begin + done)
 
     def of_file(self, nbytes: int) -> Progress | None:
         """Returns what a writer of one of several files calls, if anything listens. The last

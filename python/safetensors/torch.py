@@ -158,8 +158,7 @@ def load_model(
         device: the device that the tensors are loaded to before `load_state_dict` copies them.
         backend, storage_options, verify, expected_hashes: as for `load_file`.
         strip_prefixes: as for `load_into`.
-        progress: as for `load_files`. With `backend="mmap"`, the default, tensors for the CPU are
-            read while they are copied, which it does not see; "pread" shows how far the load is.
+        progress: as for `load_files`.
 
     Returns:
         The missing names (in the model, not in the file) and the unexpected names (in the file,

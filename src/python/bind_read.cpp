@@ -13,6 +13,7 @@
 #include "open_file.hpp"
 #include "python_index.hpp"
 #include "register.hpp"
+#include "safetensors/fill_page_cache.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -84,6 +85,16 @@ void reshape(Request& request, py::handle index, const std::vector<std::uint64_t
   request.nbytes = nbytes_of(request.runs);
 }
 
+/// Returns a callback that calls a function of Python without holding the GIL before; none for
+/// None. The caller keeps the function.
+Load::Progress progress_of(py::handle function) {
+  if (function.is_none()) return {};
+  return [function](std::uint64_t done, std::uint64_t total) {
+    const GilAcquire gil;
+    (void)py::reinterpret_borrow<py::object>(function)(done, total);
+  };
+}
+
 void read_requests(py::handle asked, py::handle progress) {
   std::vector<Request> requests;
   for (const py::handle each : py::list(py::reinterpret_borrow<py::object>(asked))) {
@@ -102,16 +113,26 @@ void read_requests(py::handle asked, py::handle progress) {
     check_nbytes(request, py::cast<std::uint64_t>(tuple[4]));
     if (request.address == 0) throw py::value_error("a request has no address");
   }
-  Load::Progress report;
-  if (!progress.is_none()) {
-    report = [progress](std::uint64_t done, std::uint64_t total) {
-      const GilAcquire gil;
-      (void)py::reinterpret_borrow<py::object>(progress)(done, total);
-    };
-  }
   const LoadTarget host;
   const RequestGroup group{host, requests};
-  load_requests({&group, 1}, report);
+  load_requests({&group, 1}, progress_of(progress));
+}
+
+void fill_page_cache(py::handle asked, py::handle progress) {
+  std::vector<Request> requests;
+  std::vector<CachedRead> reads;
+  for (const py::handle each : py::list(py::reinterpret_borrow<py::object>(asked))) {
+    const auto tuple = py::cast<py::tuple>(each);
+    if (tuple.size() < 3) throw py::type_error("a request has at least three parts");
+    select(requests.emplace_back(request_to(tuple[0], tuple[1], 0)), tuple[2]);
+  }
+  reads.reserve(requests.size());
+  for (const Request& each : requests) {
+    reads.push_back({&each.file->file(), each.info, each.runs});
+  }
+  const Load::Progress report = progress_of(progress);
+  const GilRelease release;
+  safetensors::fill_page_cache(reads, python_interrupt(), report);
 }
 
 /// Returns bytes of the file, wherever they come from.
@@ -139,6 +160,11 @@ void register_read(py::module_& module) {
       "Reads to memory in one load. requests: (handle, name, index or None, address, bytes); or\n"
       "also a shape with as many elements, as which the tensor is read, and the distances in\n"
       "bytes at the destination between neighbours of each axis of the result.");
+  define(module, "_fill_page_cache", &fill_page_cache, py::arg("requests"), py::arg("progress"),
+         "_fill_page_cache(requests, progress)\n--\n\n"
+         "Reads parts of mapped files into the page cache, without what is there already, and "
+         "without\n"
+         "anything if it does not fit in memory. requests: (handle, name, index or None, ...).");
   define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
          py::arg("nbytes"));
   define(

@@ -1,7 +1,5 @@
 """Nothing is read before it is requested."""
 
-import ctypes
-import mmap
 import os
 import pathlib
 import re
@@ -17,11 +15,11 @@ import safetensors.numpy as for_numpy
 import safetensors.torch as for_torch
 from safetensors import safe_open
 from support import file_builder
+from support.page_cache import PAGE, resident
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks the Linux page cache"
 )
-PAGE = mmap.PAGESIZE
 MB = 1 << 20
 COUNT, ROWS = 24, 1 << 14
 
@@ -46,23 +44,6 @@ every_kind = pytest.mark.parametrize(
     [(framework, backend) for framework in ("pt", "np") for backend in ("mmap", "pread")],
 )
 both_frameworks = pytest.mark.parametrize("framework", ["pt", "np"])
-
-
-def resident(path):
-    """Returns for each page of the file whether it is in the page cache."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        count = -(-len(view) // PAGE)
-        answer = np.zeros(count, "u1")
-        begin = np.frombuffer(view, "u1")
-        status = libc.mincore(
-            ctypes.c_void_p(begin.ctypes.data),
-            ctypes.c_size_t(len(view)),
-            ctypes.c_void_p(answer.ctypes.data),
-        )
-        assert status == 0, os.strerror(ctypes.get_errno())
-        del begin
-    return answer & 1
 
 
 def resident_after(path, begin):

@@ -17,7 +17,7 @@ from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
 from .._progress import Report, shows_progress
 from .._shards import ShardFile, backend_for, open_tensors, with_hashes
-from .._typing import Progress, ProgressOption, Sources, Verify
+from .._typing import ProgressOption, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from ._module import torch
@@ -63,8 +63,8 @@ def load_files(
             `safetensors.plan.resolve`. A tensor that nothing matches is not loaded. `keys` may be
             given as well if it is a function.
         progress: true for a bar; or called as `progress(done, total)` with byte counts, on the
-            calling thread. Its last call has `done == total`. Views read nothing: if all tensors
-            are views, it is called once, with (0, 0). If it raises, the load stops and the
+            calling thread. Its last call has `done == total`. With it, views are read into the page
+            cache during the call, if they fit in memory. If it raises, the load stops and the
             exception propagates.
         budget_bytes: the limit of the tensors' bytes on each device.
         storage_options: settings for URLs.
@@ -113,8 +113,9 @@ def load_files(
         shards = options.find()
         options = options._replace(backend=backend_for(shards, options.backend))
         handles, parts = open_files(shards, options, stack)
-        if parts is None and budget_bytes is None and _returns_views(device, options.backend):
-            whole = _whole_files(handles, progress)
+        is_plain = parts is None and budget_bytes is None and progress is None
+        if is_plain and _returns_views(device, options.backend):
+            whole = _whole_files(handles)
             if whole is not None:
                 return whole
         with gc_paused():  # makes several objects for each tensor, none of them garbage
@@ -186,28 +187,26 @@ def _check_budget(by_device: dict[str, list[Wanted]], budget_bytes: int) -> None
 
 def _load(by_device: dict[str, list[Wanted]], options: LoadArguments) -> dict[str, torch.Tensor]:
     """Loads the tensors of all devices: views at once, the others in one load of all devices."""
-    loaded: dict[str, torch.Tensor] = {}
+    views: list[Wanted] = []
     copied: list[Wanted] = []
     groups = []
     for device, items in by_device.items():
         if _returns_views(device, options.backend):
-            loaded.update(_views(items))
+            views += items
         else:
             copied += items
             groups.append((device, [each.request() for each in items]))
     read = itertools.chain.from_iterable(
-        items for device, items in by_device.items() if _reads(device, options.backend)
+        items for device, items in by_device.items() if device != "meta"
     )
     report = Report(sum(item.nbytes for item in read), options.progress)
+    if options.progress is not None:
+        _core._fill_page_cache([each.request() for each in views], report.counter())
+    loaded = _views(views)
     tensors = itertools.chain.from_iterable(_core._load_groups(groups, report.counter()))
     loaded.update(zip((item.name for item in copied), tensors, strict=True))
     report.finish()
     return loaded
-
-
-def _reads(device: str, backend: str) -> bool:
-    """Returns whether loading to the device reads the tensors' bytes."""
-    return device != "meta" and not _returns_views(device, backend)
 
 
 def _returns_views(device: object, backend: str) -> bool:
@@ -215,9 +214,7 @@ def _returns_views(device: object, backend: str) -> bool:
     return backend in _MAPPED and not isinstance(device, Mapping) and device_of(device) == CPU
 
 
-def _whole_files(
-    handles: dict[str, safe_open], progress: Progress | None
-) -> dict[str, torch.Tensor] | None:
+def _whole_files(handles: dict[str, safe_open]) -> dict[str, torch.Tensor] | None:
     """Returns views of all tensors of the files; None if `handles` lacks some of them.
 
     This is the fast path of `load_files`: nothing is done for a tensor but to create it.
@@ -228,7 +225,6 @@ def _whole_files(
     for handle in dict.fromkeys(handles.values()):
         found.update(handle.get_tensors())
         _core._read_ahead(handle)
-    Report(0, progress).finish()  # views read nothing
     return found
 
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -20,6 +21,7 @@
 #include "base/parse_integer.hpp"
 #include "base/per_process.hpp"
 #include "io/posix/procfs.hpp"
+#include "io/read_plan.hpp"
 #include "io/system.hpp"
 
 namespace safetensors::io {
@@ -44,16 +46,14 @@ std::uint64_t touched_nbytes() {
 }
 
 /// Returns whether four sampled pages are all in the page cache. The first page is not sampled, as
-/// the header was read already. For a file of another user the system always says so.
-bool is_cached(std::span<std::byte> mapped) noexcept {
+/// the header was read already.
+bool seems_cached(std::span<const std::byte> mapped) noexcept {
   constexpr std::size_t kSamples = 4;
   const std::size_t pages = mapped.size() / page_size();
   for (std::size_t i = 1; i <= kSamples; ++i) {
     const std::size_t page = pages * i / kSamples;
     if (page < 2) continue;
-    unsigned char state = 0;
-    const int status = ::mincore(mapped.data() + (page - 1) * page_size(), page_size(), &state);
-    if (status == 0 && (state & 1) == 0) return false;
+    if (!is_resident(mapped.subspan((page - 1) * page_size(), page_size()))) return false;
   }
   return true;
 }
@@ -187,9 +187,24 @@ constinit PerProcess<Reader> own_reader;
 
 }  // namespace
 
+bool is_resident(std::span<const std::byte> mapped) noexcept {
+  std::array<unsigned char, 1024> states{};
+  const std::size_t window = states.size() * page_size();
+  const std::uint64_t begin = address_of(mapped.data());
+  const std::uint64_t end = begin + mapped.size();
+  for (std::uint64_t at = begin / page_size() * page_size(); at < end; at += window) {
+    const auto nbytes = static_cast<std::size_t>(std::min<std::uint64_t>(end - at, window));
+    const std::size_t pages = (nbytes + page_size() - 1) / page_size();
+    if (::mincore(pointer_of(at), nbytes, states.data()) != 0) continue;  // it does not say
+    const auto is_absent = [](unsigned char state) { return (state & 1) == 0; };
+    if (std::ranges::any_of(std::span(states).first(pages), is_absent)) return false;
+  }
+  return true;
+}
+
 void read_ahead(const std::shared_ptr<const MappedFile>& file, std::uint64_t begin) noexcept {
   try {
-    if (is_cached(file->bytes())) return;
+    if (seems_cached(file->bytes())) return;
     own_reader.get().add(file, begin);
   } catch (const std::exception&) {
     return;  // no thread or no memory: pages are read when they are touched
