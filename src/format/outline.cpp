@@ -5,7 +5,6 @@
 #include <limits>
 #include <optional>
 #include <queue>
-#include <unordered_map>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -85,20 +84,17 @@ bool differ_in_numbers_only(std::string_view a, std::string_view b) noexcept {
 struct Node {
   std::string_view name;
   std::size_t tensor = OutlineRow::kGroup;
-  std::size_t parent = 0;
+  std::uint32_t parent = 0;
+  std::uint32_t children = 0;     // how many
+  std::uint32_t first_child = 0;  // 0: none, which is the root's number
+  std::uint32_t last_child = 0;
+  std::uint32_t next = 0;  // the next child of the parent
   std::uint64_t tensors = 0;
   std::uint64_t elements = 0;
   std::uint64_t nbytes = 0;
   std::uint64_t print = 0;  // equal for subtrees with the same names, types and shapes
-  std::vector<std::uint32_t> children;
 
   [[nodiscard]] bool is_tensor() const noexcept { return tensor != OutlineRow::kGroup; }
-};
-
-struct GroupKey {
-  std::size_t parent;
-  std::string_view name;
-  bool operator==(const GroupKey&) const = default;
 };
 
 /// All nodes; each comes after its parent. The first one is the root.
@@ -107,8 +103,8 @@ class NameTree {
   explicit NameTree(std::span<const OutlineTensor> tensors)
       : seed_(secret_seed()),
         max_groups_(tensors.size() * kGroupsPerTensor + kSpareGroups),
-        groups_(16, Hash{seed_}) {
-    nodes_.reserve(tensors.size() + tensors.size() / 2 + 1);
+        slots_(64) {
+    nodes_.reserve(2 * tensors.size() + 1);
     nodes_.emplace_back();
     for (std::size_t i = 0; i < tensors.size(); ++i) add(tensors[i], i);
     for (std::size_t i = nodes_.size() - 1; i > 0; --i) sum_up(nodes_[i]);
@@ -118,20 +114,19 @@ class NameTree {
   [[nodiscard]] const Node& at(std::uint32_t index) const noexcept { return nodes_[index]; }
 
  private:
-  struct Hash {
-    std::uint64_t seed;
-    std::size_t operator()(const GroupKey& key) const noexcept {
-      return static_cast<std::size_t>(hash_name(key.name, seed ^ key.parent * 0x9E3779B97F4A7C15U));
-    }
+  /// A place for a group in the hash table.
+  struct Slot {
+    std::uint64_t hash = 0;
+    std::uint32_t group = 0;  // 0: none
   };
   struct Step {
     std::string_view name;
-    std::size_t group;
+    std::uint32_t group;
   };
 
   void add(const OutlineTensor& tensor, std::size_t index) {
     std::string_view rest = tensor.name;
-    std::size_t parent = 0;
+    std::uint32_t parent = 0;
     std::size_t depth = 0;
     for (std::size_t dot = rest.find('.'); depth < kMaxDots && dot != std::string_view::npos;
          dot = rest.find('.')) {
@@ -151,22 +146,52 @@ class NameTree {
 
   /// Returns the group of a part at a depth; nothing if there are too many. Most names share their
   /// first parts with the one before.
-  std::optional<std::size_t> group_of(std::size_t parent, std::string_view name,
-                                      std::size_t depth) {
+  std::optional<std::uint32_t> group_of(std::uint32_t parent, std::string_view name,
+                                        std::size_t depth) {
     if (depth < steps_.size() && steps_[depth].name == name) return steps_[depth].group;
     steps_.resize(depth);
-    if (groups_.size() >= max_groups_ && !groups_.contains(GroupKey{parent, name})) return {};
-    const auto [found, is_new] = groups_.try_emplace(GroupKey{parent, name}, nodes_.size());
-    if (is_new) append(parent, name);
-    steps_.push_back({name, found->second});
-    return found->second;
+    const std::uint64_t hash = hash_name(name, seed_ ^ parent * 0x9E3779B97F4A7C15U);
+    Slot* slot = &slot_of(parent, name, hash);
+    if (slot->group == 0) {
+      if (groups_ >= max_groups_) return {};
+      if (2 * ++groups_ > slots_.size()) {
+        grow();
+        slot = &slot_of(parent, name, hash);
+      }
+      *slot = {hash, append(parent, name)};
+    }
+    steps_.push_back({name, slot->group});
+    return slot->group;
   }
 
-  std::size_t append(std::size_t parent, std::string_view name) {
-    const std::size_t index = nodes_.size();
-    nodes_[parent].children.push_back(static_cast<std::uint32_t>(index));
-    nodes_.emplace_back().name = name;
-    nodes_[index].parent = parent;
+  /// Returns the place of a group, or the free one where it belongs.
+  Slot& slot_of(std::uint32_t parent, std::string_view name, std::uint64_t hash) {
+    for (auto i = static_cast<std::size_t>(hash);; ++i) {
+      Slot& slot = slots_[i & (slots_.size() - 1)];
+      if (slot.group == 0) return slot;
+      const Node& node = nodes_[slot.group];
+      if (slot.hash == hash && node.parent == parent && node.name == name) return slot;
+    }
+  }
+
+  void grow() {
+    std::vector<Slot> before(4 * slots_.size());
+    before.swap(slots_);
+    for (const Slot& each : before) {
+      if (each.group == 0) continue;
+      auto i = static_cast<std::size_t>(each.hash);
+      while (slots_[i & (slots_.size() - 1)].group != 0) ++i;
+      slots_[i & (slots_.size() - 1)] = each;
+    }
+  }
+
+  std::uint32_t append(std::uint32_t parent, std::string_view name) {
+    const auto index = static_cast<std::uint32_t>(nodes_.size());
+    Node& above = nodes_[parent];
+    ++above.children;
+    (above.first_child == 0 ? above.first_child : nodes_[above.last_child].next) = index;
+    above.last_child = index;
+    nodes_.push_back({.name = name, .parent = parent});
     return index;
   }
 
@@ -174,7 +199,7 @@ class NameTree {
   /// any order of the children. The keys of the hashes are secret, so that no file can have two
   /// subtrees of equal prints that differ, but by a chance of about 2^-64.
   void sum_up(Node& node) {
-    if (!node.is_tensor()) node.print = mixed(node.print, node.children.size());
+    if (!node.is_tensor()) node.print = mixed(node.print, node.children);
     Node& parent = nodes_[node.parent];
     parent.tensors += node.tensors;
     parent.elements += node.elements;
@@ -189,7 +214,8 @@ class NameTree {
   std::uint64_t seed_;
   std::size_t max_groups_;
   std::vector<Node> nodes_;
-  std::unordered_map<GroupKey, std::size_t, Hash> groups_;
+  std::vector<Slot> slots_;  // a power of two, at most half of them taken
+  std::size_t groups_ = 0;
   std::vector<Step> steps_;  // the groups of the name before
 };
 
@@ -253,8 +279,10 @@ class RowMaker {
   /// Returns the rows of the members of a group, in natural order.
   [[nodiscard]] Rows rows_of(const Node& group) const {
     std::vector<const Node*> members;
-    members.reserve(group.children.size());
-    for (const std::uint32_t child : group.children) members.push_back(&tree_.at(child));
+    members.reserve(group.children);
+    for (std::uint32_t child = group.first_child; child != 0; child = members.back()->next) {
+      members.push_back(&tree_.at(child));
+    }
     std::ranges::stable_sort(members, [](const Node* a, const Node* b) {
       const auto order = compare_naturally(a->name, b->name);
       return order != 0 ? order < 0 : a->is_tensor() && !b->is_tensor();
@@ -280,8 +308,8 @@ class RowMaker {
   void add_row(Rows& made, const Node& first, const Node& last, std::uint64_t alike) const {
     std::string rest;
     const Node* node = &first;
-    while (!node->is_tensor() && node->children.size() == 1) {
-      node = &tree_.at(node->children.front());
+    while (!node->is_tensor() && node->children == 1) {
+      node = &tree_.at(node->first_child);
       rest += "." + std::string(node->name);
     }
     made.rows.push_back({.first = std::string(first.name) + rest,
