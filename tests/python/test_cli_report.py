@@ -74,7 +74,7 @@ def test_a_page(model, tmp_path):
     assert "check: model.safetensors: ok: 8 tensors, 17.7 kB, F32, F64, I64" in words
     assert "F32 6 4,283 17.1 kB 32.00" in words
     assert "0.w … 3.w F32 5.1 kB 4 \u00d7 [40, 8]" in words
-    assert re.search(r"big F32 \[3000\] -2 6 max \|x\| 6 zeros 0.0% mean 2", words)
+    assert re.search(r"big F32 \[3000\] -2 6 max \|x\| 6 · zeros 0.0% · mean 2", words)
     assert "nan F32 [3] no finite values" in words
     assert "<script>x</script>" in words
 

@@ -29,12 +29,14 @@ _HEAD = """<!doctype html>
 <title>{title}</title>
 <style>
 :root{{color-scheme:light dark}}
-body{{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:1.5rem auto;padding:0 1rem;
+body{{font:15px/1.5 system-ui,sans-serif;max-width:54rem;margin:1.5rem auto;padding:0 1rem;
 background:Canvas;color:CanvasText}}
 h2{{font-size:1.05rem;margin:1.8rem 0 .5rem}}
 table{{border-collapse:collapse;font:12px ui-monospace,monospace;width:100%}}
-th,td{{text-align:right;padding:.15rem .6rem;border-bottom:1px solid rgba(128,128,128,.25)}}
-th:first-child,td:first-child{{text-align:left;overflow-wrap:anywhere}}
+th,td{{text-align:right;padding:.15rem .6rem;border-bottom:1px solid rgba(128,128,128,.25);
+white-space:nowrap}}
+th:first-child,td:first-child{{text-align:left;white-space:normal;overflow-wrap:anywhere;
+min-width:9em}}
 .wide{{overflow-x:auto}}.narrow{{display:none}}
 .grid{{display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:1rem;
 font:11px/1.5 ui-monospace,monospace}}
@@ -145,17 +147,17 @@ def _histogram(file: File, tensor: Tensor, advance: Advance) -> str:
     if not known.finite:
         return f"<div>{head}<br>no finite values</div>"
     bins = histogram(file, tensor, known, _BINS, advance)
-    said = (
-        f"max |x| {max(abs(known.least), abs(known.most)):.4g}  "
-        f"zeros {known.zero / known.elements:.1%}"
-    )
+    said = [
+        f"max |x| {max(abs(known.least), abs(known.most)):.4g}",
+        f"zeros {known.zero / known.elements:.1%}",
+    ]
     for label, number in (("mean", known.mean), ("std", known.deviation)):
-        said += "" if number is None else f"  {label} {number:.3g}"
+        said += [] if number is None else [f"{label} {number:.3g}"]
     if known.finite < known.elements:
-        said += f"  not finite {known.elements - known.finite:,}"
+        said.append(f"not finite {known.elements - known.finite:,}")
     low, high = float(known.least), float(known.most)
     picture = html.histogram(bins.counts, low, high, 60)
-    return f"<div>{head}{picture}{html.escaped(said)}</div>"
+    return f"<div>{head}{picture}{html.escaped(' · '.join(said))}</div>"
 
 
 def _differences(
