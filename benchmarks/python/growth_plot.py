@@ -80,9 +80,10 @@ def _panel(name: str, lines: Mapping[str, Line], title: str, x: int, y: int) -> 
     def down(seconds: float) -> float:
         return bottom - (bottom - TOP) * (math.log10(seconds) - low) / (high - low)
 
-    slopes = [f"{steepest(lines[label]):.2f} {NAMES[label].split(' ')[0]}" for label in NAMES]
+    found = {label: steepest(lines[label]) for label in NAMES}
+    slopes = [f"{found[label]:.2f} {NAMES[label].split(' ')[0]}" for label in NAMES if found[label]]
     slope = f"steepest slope: {', '.join(slopes)}; 1 is linear"
-    if not any(steepest(line) for line in lines.values()):
+    if not slopes:
         slope = "below a millisecond: no slope"
     parts = [
         f'<svg class="panel" x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}"'

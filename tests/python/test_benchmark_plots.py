@@ -57,6 +57,8 @@ def test_a_slope_of_one_is_linear(growth: ModuleType) -> None:
     drawing = plot({"a <b>": lines}, "number of tensors")
     assert "steepest slope: 1.00 this, 2.00 upstream; 1 is linear" in drawing
     assert "a &lt;b&gt;" in drawing
+    lines["ours"] = {10: 1e-4, 100: 0.1}
+    assert "steepest slope: 2.00 upstream; 1 is linear" in plot({"a": lines}, "number of tensors")
     assert [text for text in (">1 s<", ">100 ms<", ">10 ms<", ">1 ms<") if text in drawing] == [
         ">1 s<",
         ">100 ms<",
