@@ -12,6 +12,8 @@ from safetensors._cli import main
 
 SHARED = {"--help", "--quiet", "--color"}
 HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
+SPECIAL = re.compile(r"(`[^`\n|]+`)|(?<![\w-])(--[a-z][a-z-]*)|([\\*_<>\[\]|`])")
+"""Code, an option, or a character that means something in Markdown."""
 
 
 def pages(guide: str) -> dict[str, str]:
@@ -99,5 +101,11 @@ def row(action: argparse.Action) -> str:
 
 
 def escaped(text: str) -> str:
-    """Returns plain text as Markdown; a document that it names becomes a link."""
-    return links.linked(re.sub(r"([\\*_<>\[\]|`])", r"\\\1", text), "md")
+    """Returns the text of a parser as Markdown. Options, and what is between backquotes, become
+    code; a document that it names becomes a link."""
+
+    def piece(found: re.Match[str]) -> str:
+        code, option, character = found.groups()
+        return code or (f"`{option}`{{ .option }}" if option else f"\\{character}")
+
+    return links.linked(SPECIAL.sub(piece, text), "md")

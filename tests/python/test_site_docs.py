@@ -134,6 +134,8 @@ def test_every_command_has_a_page() -> None:
         assert name in anchor.split("-")
         assert f"          - {name}: commands/{name}.md\n" in nav
     assert nav.count(": commands/") == len(found)
+    assert "`--patch`{ .option } writes the differences to a file" in pages["commands/diff.md"]
+    assert "`diff --patch`" in pages["commands/patch.md"]
 
 
 def test_guides_and_reference_lead_to_each_other() -> None:
