@@ -18,6 +18,7 @@ import chart
 import commands
 import headers
 import links
+import notebook
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -36,6 +37,7 @@ PAGES = {
     "conformance/README.md": "conformance-kit.md",
 }
 CHART = "<!-- chart -->"
+CELL = "<!-- cell -->"
 PLOT = re.compile(r"^!\[(?P<alt>[^\]]*)\]\((?P<path>images/[\w-]+\.svg)\)$", re.MULTILINE)
 PANEL = re.compile(r'<svg class="panel".*?</svg>', re.DOTALL)
 # Modules of the package with a page of the reference each, which is made without importing them.
@@ -79,6 +81,7 @@ def site() -> dict[str, str]:
     for name in PAGES.values():
         pages[name] = LESS_FOUND + pages[name]
     pages["index.md"] = pages["index.md"].replace(CHART, chart.chart(chart.tables(DOCS)))
+    pages["notebooks.md"] = pages["notebooks.md"].replace(CELL, notebook.cell())
     pages["performance.md"] = PLOT.sub(plot, pages["performance.md"])
     guide = (DOCS / "cli.md").read_text(encoding="utf-8")
     pages["cli.md"] = commands.with_links(pages["cli.md"])

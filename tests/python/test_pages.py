@@ -12,7 +12,7 @@ from safetensors import delta
 from safetensors.plugins import vllm
 from safetensors.torch import load, load_file, load_files, save_file
 from support import console, sharded
-from support.pages import ROOT, Page, run_alone, run_in_order, run_on_ranks
+from support.pages import ROOT, Page, run_alone, run_in_order, run_on_ranks, site_script
 
 
 @pytest.fixture
@@ -79,6 +79,7 @@ def test_notebooks(folder):
     shown = page.run(program)["f"]._repr_html_()
     assert "0 … 11" in shown
     assert "12 \u00d7 2 tensors" in shown
+    assert shown in site_script("notebook").cell(), "which the site shows"
     (block,) = console.BLOCK.findall(page.text)
     console.check(block, folder)
 
