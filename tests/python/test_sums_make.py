@@ -133,11 +133,11 @@ def test_a_file_that_becomes_shorter(tmp_path):
     path = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (1000,))})
     with _digests.HashedFile(str(path)) as file:
         os.truncate(path, 900)
-        job = _digests.Job("a", "U8", (1000,), 100, 1000, file.read)
         tasks = _digests.Tasks()
-        _digests.add_file(tasks, file, ["xxh3-128"], None, [job])
-        with pytest.raises(SafetensorError, match="became shorter"):
+        _digests.add_file(tasks, file, ["xxh3-128"])
+        with pytest.raises(SafetensorError, match="was truncated") as caught:
             tasks.run()
+    assert (caught.value.code, caught.value.path) == ("file_changed", str(path))
 
 
 def test_a_file_that_is_replaced(tmp_path):

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from .. import _core
-from .._core import safe_open
 from .._errors import failure
 from .._paths import open_at_once
-from .._reading import read_all, read_some, version_of
+from .._reading import version_of
 from .sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 128 << 10
@@ -168,42 +167,30 @@ class HashedFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = open(path, "rb", buffering=0, opener=open_at_once)  # noqa: SIM115
+        with open(path, "rb", buffering=0, opener=open_at_once) as file:
+            status = os.fstat(file.fileno())
+            self._handle = _core._safe_open_handle(file, "np", backend="pread")
+        self.nbytes = status.st_size
+        self.version = version_of(status)
         try:
-            status = os.fstat(self._file.fileno())
-            self.nbytes = status.st_size
-            self.version = version_of(status)
-            with self._handle() as handle:
-                begin = _core._data_begin(handle)
-            self.start = self.read(0, begin)
+            self.start = self.read(0, _core._data_begin(self._handle))
         except BaseException:
-            self._file.close()
+            self._handle.close()
             raise
 
     def __enter__(self) -> HashedFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._handle.close()
 
     def read(self, begin: int, nbytes: int) -> bytes:
-        try:
-            return read_all(functools.partial(read_some, self._file), begin, nbytes)
-        except EOFError:
-            raise failure(
-                "file_changed",
-                f"the file became shorter while it was read: {self.path}",
-                path=self.path,
-            ) from None
-
-    def _handle(self) -> safe_open:
-        return _core._safe_open_handle(self._file, "np", backend="pread")
+        return _core._read_range(self._handle, begin, nbytes)
 
     def jobs(self) -> list[Job]:
-        with self._handle() as handle:
-            metas = [(name, handle.get_tensor_meta(name)) for name in handle.offset_keys()]
         jobs = []
-        for name, meta in metas:
+        for name in self._handle.offset_keys():
+            meta = self._handle.get_tensor_meta(name)
             begin, end = (len(self.start) + offset for offset in meta.data_offsets)
             jobs.append(Job(name, meta.dtype, meta.shape, begin, end - begin, self.read))
         return jobs
