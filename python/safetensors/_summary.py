@@ -105,7 +105,8 @@ def contents_of(path: Path) -> Iterator[Contents]:
         if is_weight_model(path):
             yield of_weights(stack.enter_context(open_as_stored(path)), title)
             return
-        from ._shards import find_files, open_tensors
+        from ._open_shards import open_tensors
+        from ._shards import find_files
 
         tensors, _ = open_tensors(find_files(path), None, "pread", stack)
         yield of_handles(list(dict.fromkeys(tensors.values())), title)

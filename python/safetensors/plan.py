@@ -28,10 +28,11 @@ from ._checking.absent import present, refuse_absent, with_absent
 from ._core import TensorMeta, safe_open
 from ._load_arguments import LoadArguments
 from ._model_folder import choice_of
+from ._open_shards import open_tensors
 from ._paths import is_url, without_secrets
 from ._regions import index_of
 from ._rules import match, source_of, unknown
-from ._shards import ShardFile, open_tensors, sources_of
+from ._shards import ShardFile, sources_of
 from ._typing import Sources
 
 __all__ = ["SKIP", "FileReads", "Part", "Plan", "Rule", "Shard", "experts", "resolve"]

@@ -234,6 +234,13 @@ class TempDir {
   fs::path path_;
 };
 
+/// Saves tensors as model.safetensors in a folder, and returns the path.
+inline fs::path save_tensors(const TempDir& folder, std::span<const OwnTensor> tensors) {
+  const fs::path path = folder / "model.safetensors";
+  safetensors::save_file(views_of(tensors), path);
+  return path;
+}
+
 inline void write_text(const fs::path& path, std::string_view text) {
   std::ofstream out(path, std::ios::binary);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));

@@ -1,5 +1,5 @@
 // Changes of tensors in place: what an interrupt, an error and a recovery leave. (tests/python/
-// test_in_place.py kills changes at each call.)
+// test_in_place_recovery.py kills changes at each call.)
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 

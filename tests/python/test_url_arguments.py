@@ -15,7 +15,8 @@ import pytest
 
 import safetensors.numpy
 from safetensors import SafetensorError, _core, delta, safe_open
-from safetensors._shards import find_shards, open_tensors
+from safetensors._open_shards import open_tensors
+from safetensors._shards import find_shards
 from safetensors.numpy import save, save_file
 from support import children
 from support.range_readers import MemoryReader

@@ -4,7 +4,8 @@ import contextlib
 
 from .. import _core
 from .._core import safe_open
-from .._shards import ShardFile, open_shards
+from .._open_shards import open_shards
+from .._shards import ShardFile
 from .diagnose import START_NBYTES
 from .reader import File
 

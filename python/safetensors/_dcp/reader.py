@@ -25,8 +25,9 @@ from .._core import SafetensorError, safe_open
 from .._errors import failure, while_loading
 from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
+from .._open_shards import open_shards
 from .._paths import is_url, without_secrets
-from .._shards import open_shards, with_hashes
+from .._shards import with_hashes
 from .._torch.dtypes import Form, form_of
 from .._torch.load_into import _device, _problem
 from .._torch.shared_memory import elements_of

@@ -11,9 +11,10 @@ from .. import _core
 from .._checking import sums
 from .._core import safe_open
 from .._model_folder import BY_RULE, Choice
+from .._open_shards import open_shards, refuse_repeated
 from .._saving.prepare import Prepared, prepared
 from .._saving.specs import Spec, spec_in, spec_of
-from .._shards import ShardFile, find_shards, open_shards, refuse_repeated
+from .._shards import ShardFile, find_shards
 from .._typing import Buffer, Sources
 
 Model = Sources | Mapping[str, Any]

@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import _core
 from .._load_arguments import LoadArguments
 from .._model_folder import Choice
+from .._open_shards import open_shards, refuse_repeated
 from .._paths import is_url
-from .._shards import (
-    ShardFile,
-    open_shards,
-    refuse_repeated,
-    shards_of_url,
-    sources_of,
-)
+from .._shards import ShardFile, shards_of_url, sources_of
 from .agreement import agree, understood
 from .message import MAX_NBYTES, Message, expect
 

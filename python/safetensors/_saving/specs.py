@@ -126,7 +126,8 @@ def _specs_of_file(file: safe_open) -> dict[str, Spec]:
 
 
 def _specs_of_path(path: Path) -> dict[str, Spec]:
-    from .._shards import find_shards, open_tensors
+    from .._open_shards import open_tensors
+    from .._shards import find_shards
 
     with contextlib.ExitStack() as stack:
         handles, _ = open_tensors(find_shards(path), None, "pread", stack)

@@ -15,8 +15,9 @@ from .._core import safe_open
 from .._errors import failure
 from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
+from .._open_shards import backend_for, open_tensors
 from .._progress import Report, shows_progress
-from .._shards import ShardFile, backend_for, open_tensors, with_hashes
+from .._shards import ShardFile, with_hashes
 from .._typing import ProgressOption, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice

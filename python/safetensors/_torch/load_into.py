@@ -12,9 +12,10 @@ from .. import _core
 from .._errors import failure
 from .._load_arguments import LoadArguments
 from .._model_folder import choice_of
+from .._open_shards import open_tensors
 from .._progress import Report, shows_progress
 from .._rules import match
-from .._shards import open_tensors, with_hashes
+from .._shards import with_hashes
 from .._typing import ProgressOption, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
 from ._module import torch

@@ -178,6 +178,11 @@ def write_index(folder, weight_map, total_size=None, name="model.safetensors.ind
     return path
 
 
+def sums_of(path):
+    """Returns the path of the sums beside a file."""
+    return path.with_name(path.name.removesuffix(".safetensors") + ".sums.json")
+
+
 def small():
     """Returns a few tensors of several dtypes."""
     return {

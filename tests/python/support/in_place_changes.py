@@ -36,6 +36,11 @@ def make(folder):
     return folder / "m.safetensors"
 
 
+def names_in(path):
+    """Returns the names in the folder of a file."""
+    return {each.name for each in path.parent.iterdir()}
+
+
 def change(path):
     safetensors.update_file(path, CHANGES, in_place=True)
 

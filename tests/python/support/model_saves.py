@@ -10,9 +10,10 @@ import warnings
 import numpy as np
 
 import safetensors
-from safetensors import _shards
 from safetensors import numpy as stn
+from safetensors._open_shards import open_tensors
 from safetensors._saving import split
+from safetensors._shards import find_shards
 from support import replaced_calls
 
 OTHERS = {"config.json": "{}", "model-00001-of-00002.safetensors.bak": "x", ".model.notes": "y"}
@@ -56,9 +57,9 @@ def load(folder):
     """Returns the arrays of the model that `load_files` would load."""
     with warnings.catch_warnings():  # of shards of the other model, which no index names
         warnings.filterwarnings("ignore", ".* not used")
-        shards = _shards.find_shards(folder)
+        shards = find_shards(folder)
     with contextlib.ExitStack() as stack:
-        handles, _ = _shards.open_tensors(shards, None, "pread", stack)
+        handles, _ = open_tensors(shards, None, "pread", stack)
     arrays = {}
     for shard in shards:  # the handles return torch tensors, and torch may be missing
         arrays |= stn.load_file(shard.path, backend="pread")
