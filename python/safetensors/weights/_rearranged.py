@@ -156,7 +156,7 @@ def _grouped_qkv(weights: Weights, names: HfNames) -> Iterator[Made]:
             name = f"{start}attention.qkv.{param}"
             rows = weights[name].shape[0]
             heads, groups = config.n_heads or 0, config.n_kv_heads or 0
-            if groups == 0 or heads % groups or rows % (heads + 2 * groups):
+            if 0 in (heads, groups) or heads % groups or rows % (heads + 2 * groups):
                 raise bad_shape(weights, name, f"{heads} heads of queries and {groups} of keys")
             length, shared = rows // (heads + 2 * groups), heads // groups
             pieces = []

@@ -253,6 +253,31 @@ def test_files_that_lie(tmp_path, name):
     assert caught.value.code == "bad_shape"
 
 
+def with_heads(folder, queries, keys):
+    """Returns a model whose 96 rows of queries, keys and values are of so many heads."""
+    names = {"head_count": queries, "head_count_kv": keys}
+    return changed(
+        folder,
+        "bloom",
+        lambda m, t: m.update({f"bloom.attention.{k}": v for k, v in names.items()}),
+    )
+
+
+@pytest.mark.parametrize("heads", [(6, 9), (24, 24), (4, 0), (0, 4)])
+def test_heads_that_do_not_divide_the_rows(tmp_path, heads):
+    with pytest.raises(WeightsError) as caught:
+        convert(with_heads(tmp_path, *heads), tmp_path / "m.safetensors")
+    assert caught.value.code == "bad_shape"
+
+
+def test_heads_of_queries_that_share_one_of_keys_keep_their_order(tmp_path):
+    source = with_heads(tmp_path, 4, 1)
+    found, _ = converted(source, tmp_path / "m.safetensors", dtype="f32")
+    with open_weights(source) as weights:
+        rows = weights["layers.1.attention.qkv.weight"].numpy()
+    assert np.array_equal(found["transformer.h.1.self_attention.query_key_value.weight"], rows)
+
+
 def test_layers_that_the_converter_took_for_state_spaces(tmp_path):
     """Rows of q and k are then not where those of other files are."""
     key = "granitehybrid.attention.head_count_kv"
