@@ -250,6 +250,33 @@ TEST_CASE("a large tensor is checked as a whole before it is changed") {
   }
 }
 
+TEST_CASE("positions and new values need memory of just their size") {
+  for (const bool set_values : {false, true}) {
+    const Small small(set_values);
+    const PatchRecord patch(small.encoded.record, small.encoded.values, Dtype::kBF16, kXxh3);
+    std::vector<std::int64_t> positions(6);
+    PatchBytes units(12);
+    patch.positions(positions);
+    CHECK(positions == std::vector<std::int64_t>{3, 4, 5, 40, 41, 149});
+    patch.new_units(small.base, units);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const auto at = static_cast<std::size_t>(2 * positions[i]);
+      CHECK(test::number_at(units, 2 * i, 2) == test::number_at(small.target, at, 2));
+    }
+    for (const std::size_t size : {0U, 10U, 11U, 13U, 14U}) {
+      PatchBytes other(size);
+      CHECK(test::outcome_of([&] { patch.new_units(small.base, other); }) == "kInvalidArgument");
+    }
+    for (const std::size_t count : {0U, 5U, 7U}) {
+      std::vector<std::int64_t> other(count);
+      CHECK(test::outcome_of([&] { patch.positions(other); }) == "kInvalidArgument");
+    }
+    CHECK(test::outcome_of([&] { patch.new_units(small.target, units); }) == "kPatchApplied");
+    CHECK(test::outcome_of([&] { patch.new_units({}, units); }) ==
+          (set_values ? "ok" : "kInvalidArgument"));
+  }
+}
+
 TEST_CASE("several threads apply one record to tensors of their own") {
   const std::vector<std::uint64_t> shape = {300000};
   const PatchBytes base(1200000);
