@@ -3,6 +3,7 @@
     python scripts/mutate.py python --count 100    mutants of python/safetensors
     python scripts/mutate.py core --count 50       mutants of the core's folders in src
     python scripts/mutate.py core format write     mutants of src/format and src/write
+    python scripts/mutate.py weights --count 50    mutants of weights/src
     python scripts/mutate.py python --first 46     goes on with a run that was stopped
 
 A mutant that no test notices is printed as a survivor. It needs a test, or a line in
@@ -11,10 +12,11 @@ exit status is 1 if a survivor is left. The tests run once without a mutant befo
 does the run.
 
 `python` changes the installed package of the interpreter that runs this script, and restores it:
-use an environment that nothing else uses, with the packages of run-tests.sh. `core` changes the
-sources, restores them, and builds the C++ tests in build/mutants. Both take an hour or two, so that
-neither is part of the default checks. `core` leaves out src/device and src/python, whose tests are
-other programs.
+use an environment that nothing else uses, with the packages of run-tests.sh. `core` and `weights`
+change the sources, restore them, and build the C++ tests in build/mutants and
+build/mutants-weights. Each takes an hour or two, so that none is part of the default checks. `core`
+leaves out src/device and src/python, whose tests are other programs, and `weights` the rooms that
+tests in Python cover.
 """
 
 from __future__ import annotations
@@ -37,10 +39,7 @@ from collections.abc import Iterable, Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.txt"
 PACKAGE = ROOT / "python" / "safetensors"
-SOURCES = ROOT / "src"
-ROOMS = ["c", "check", "elements", "format", "io", "open", "patch", "write"]
 SUITES = [ROOT / "tests" / "python", ROOT / "weights" / "tests" / "python"]
-BUILD = ROOT / "build" / "mutants"
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 LIMIT = 900  # seconds for the tests of one mutant: one that never ends is noticed by that
 
@@ -344,44 +343,103 @@ def cpp_mutants(path: pathlib.Path) -> Iterator[Mutant]:
             yield Mutant(path, line, begin, begin + len(word), word, after)
 
 
-def room_of(mutant: Mutant) -> str:
-    return mutant.path.relative_to(SOURCES).parts[0]
+@dataclasses.dataclass(frozen=True)
+class Library:
+    """A C++ library and the program that tests it."""
+
+    folder: str
+    """It has `src` and `tests/cpp`. Relative to the root."""
+    rooms: dict[str, list[str]]
+    """The folders of `src` that are changed, each with those that use it and test it, too."""
+    build: pathlib.Path
+    program: str
+    has_weights: bool
+
+    @property
+    def sources(self) -> pathlib.Path:
+        return ROOT / self.folder / "src"
+
+    def room_of(self, mutant: Mutant) -> str:
+        return mutant.path.relative_to(self.sources).parts[0]
+
+    def files(self, room: str) -> list[pathlib.Path]:
+        """Returns the files of a room that are changed. src/base has headers only."""
+        files = sorted((self.sources / room).rglob("*.cpp"))
+        files = files or sorted((self.sources / room).rglob("*.hpp"))
+        return [path for path in files if path.parent.name != "windows"]
+
+    def builds(self) -> bool:
+        # Without a limit: much is compiled again for a header.
+        command = ["cmake", "--build", str(self.build), "--target", self.program]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def tests(self, room: str) -> list[str]:
+        """Runs the test files that are named after a source of a room, or include a header."""
+        rooms = [room, *self.rooms[room]]
+        paths = [path for each in rooms for path in (self.sources / each).rglob("*.[ch]pp")]
+        stems = "|".join([*rooms, *(path.stem for path in paths)])
+        headers = rf"(?:{'|'.join(rooms)})/|safetensors/(?:weights/)?(?:{stems})\.hpp"
+        include = re.compile(rf'^#include [<"](?:{headers})', re.M)
+        named = re.compile(rf"test_(?:{stems})(?:_|$)")
+        tests = [
+            path.name
+            for path in sorted((ROOT / self.folder / "tests" / "cpp").glob("test_*.cpp"))
+            if named.match(path.stem) or include.search(path.read_text())
+        ]
+        program = str(self.build / self.folder / "tests" / "cpp" / self.program)
+        files = ",".join(f"*{test}" for test in tests)
+        return [program, f"--source-file={files}", "--test-suite-exclude=timed", "--abort-after=1"]
+
+    def survives(self, mutant: Mutant) -> bool:
+        with changed(mutant.path, mutant):
+            # A compiler that refuses the mutant has noticed it.
+            return self.builds() and passes(self.tests(self.room_of(mutant)))
+
+    def prepare(self, mutants: list[Mutant]) -> None:
+        options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"]
+        # A mutant may read outside an array: the library's assertions notice that.
+        options += ["-DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS", "-DSAFETENSORS_BUILD_TESTS=ON"]
+        options += [f"-DSAFETENSORS_BUILD_WEIGHTS={'ON' if self.has_weights else 'OFF'}"]
+        check(["cmake", "-S", str(ROOT), "-B", str(self.build), "-G", "Ninja", *options])
+        check(["cmake", "--build", str(self.build), "--target", self.program])
+        for room in sorted({self.room_of(mutant) for mutant in mutants}):
+            check(self.tests(room))
 
 
-def build() -> list[str]:
-    return ["cmake", "--build", str(BUILD), "--target", "safetensors_tests"]
-
-
-def cpp_tests(room: str) -> list[str]:
-    """Runs the test files that are named after a source of a room, or include a header of it."""
-    stems = "|".join([room, *(path.stem for path in (SOURCES / room).rglob("*.[ch]pp"))])
-    include = re.compile(rf'^#include [<"](?:{room}/|safetensors/(?:{stems})\.hpp)', re.M)
-    named = re.compile(rf"test_(?:{stems})(?:_|$)")
-    tests = [
-        path.name
-        for path in sorted((ROOT / "tests" / "cpp").glob("test_*.cpp"))
-        if named.match(path.stem) or include.search(path.read_text())
-    ]
-    program = str(BUILD / "tests" / "cpp" / "safetensors_tests")
-    files = ",".join(f"*{test}" for test in tests)
-    return [program, f"--source-file={files}", "--test-suite-exclude=timed", "--abort-after=1"]
-
-
-def survives_cpp(mutant: Mutant) -> bool:
-    with changed(mutant.path, mutant):
-        # A compiler that refuses the mutant has noticed it.
-        return passes(build()) and passes(cpp_tests(room_of(mutant)))
-
-
-def prepare_cpp(mutants: list[Mutant]) -> None:
-    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"]
-    # A mutant may read outside an array: the library's assertions notice that.
-    options += ["-DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS"]
-    options += ["-DSAFETENSORS_BUILD_TESTS=ON", "-DSAFETENSORS_BUILD_WEIGHTS=OFF"]
-    check(["cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *options])
-    check(build())
-    for room in sorted({room_of(mutant) for mutant in mutants}):
-        check(cpp_tests(room))
+LIBRARIES = {
+    "core": Library(
+        "",
+        {
+            "base": ["check", "format"],
+            "c": [],
+            "check": [],
+            "elements": [],
+            "format": [],
+            "io": [],
+            "open": [],
+            "patch": [],
+            "write": [],
+        },
+        ROOT / "build" / "mutants",
+        "safetensors_tests",
+        has_weights=False,
+    ),
+    # Tests in Python cover config, hf, names, schemes and most of c.
+    "weights": Library(
+        "weights",
+        {
+            "common": ["gguf"],
+            "dequant": [],
+            "gguf": [],
+            "model": ["provider"],
+            "provider": [],
+            "tensors": ["provider"],
+        },
+        ROOT / "build" / "mutants-weights",
+        "safetensors_weights_tests",
+        has_weights=True,
+    ),
+}
 
 
 # Both -----------------------------------------------------------------------------------------
@@ -391,9 +449,9 @@ def all_mutants(what: str, rooms: list[str]) -> list[Mutant]:
     if what == "python":
         files = [path for path in sorted(PACKAGE.rglob("*.py")) if tests_of(path)]
         return [mutant for path in files for mutant in python_mutants(path)]
-    paths = [path for room in rooms or ROOMS for path in sorted((SOURCES / room).rglob("*.cpp"))]
-    built = [path for path in paths if path.parent.name != "windows"]
-    return [mutant for path in built for mutant in cpp_mutants(path)]
+    library = LIBRARIES[what]
+    paths = [path for room in rooms or library.rooms for path in library.files(room)]
+    return [mutant for path in paths for mutant in cpp_mutants(path)]
 
 
 def known_equivalents() -> set[str]:
@@ -403,9 +461,9 @@ def known_equivalents() -> set[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["python", "core"])
+    parser.add_argument("what", choices=["python", *LIBRARIES])
     parser.add_argument(
-        "rooms", nargs="*", metavar="ROOM", help="core: folders of src; all of them"
+        "rooms", nargs="*", metavar="ROOM", help="of a library: folders of src; all of them"
     )
     parser.add_argument("--count", type=int, default=100, help="how many, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="which of them")
@@ -419,9 +477,10 @@ def main() -> int:
         mutants = [mutant for mutant in mutants if arguments.only in mutant.key()]
     chosen = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))
     numbered = list(enumerate(chosen, 1))[arguments.first - 1 : arguments.last]
-    is_python = arguments.what == "python"
-    survives = survives_python if is_python else survives_cpp
-    (prepare_python if is_python else prepare_cpp)([mutant for _, mutant in numbered])
+    library = LIBRARIES.get(arguments.what)
+    survives = library.survives if library else survives_python
+    prepare = library.prepare if library else prepare_python
+    prepare([mutant for _, mutant in numbered])
     equivalent = known_equivalents()
     survivors = excused = 0
     for number, mutant in numbered:
