@@ -60,7 +60,7 @@ std::optional<std::int64_t> first_further_layer(const ModelConfig& model) {
 
 class SafetensorsBackend final : public Backend {
  public:
-  SafetensorsBackend(const fs::path& path, const ModelOptions& options, ShardSet shards,
+  SafetensorsBackend(const fs::path& path, const ModelOptions& options, FoundModel shards,
                      HfConfig config);
 
   const Model& model() const noexcept override { return model_; }
@@ -115,11 +115,11 @@ class SafetensorsBackend final : public Backend {
 };
 
 SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions& options,
-                                       ShardSet shards, HfConfig config)
+                                       FoundModel shards, HfConfig config)
     : options_(options), sources_(shards, options, model_.warnings) {
   model_.path = path;
-  std::ranges::move(shards.warnings, std::back_inserter(model_.warnings));
-  model_.files = std::move(shards.files);
+  std::ranges::move(shards.remarks, std::back_inserter(model_.warnings));
+  for (std::size_t i = 0; i < shards.files.size(); ++i) model_.files.push_back(shards.path(i));
   const fs::path folder = std::move(shards.folder);
   shards = {};  // frees the index, which may be large
   model_.metadata = ModelMetadata::of_strings(sources_.first_file().metadata());
@@ -275,8 +275,9 @@ std::unique_ptr<Backend> open_safetensors(const fs::path& path, const ModelOptio
 Format safetensors_format(const fs::path& path, const ModelChoice& choice) {
   const HfFiles files = find_hf_files(path, choice);
   const HfConfig config = read_hf_config(files, Limits{});
-  return with_error_context(files.shards.files.front(), {}, [&] {
-    const SafeOpen first(files.shards.files.front());
+  const fs::path path_of_first = files.shards.path(0);
+  return with_error_context(path_of_first, {}, [&] {
+    const SafeOpen first(path_of_first);
     return is_mlx(first, config) ? Format::mlx_safetensors : Format::hf_safetensors;
   });
 }

@@ -10,7 +10,7 @@
 namespace safetensors::weights {
 
 struct HfFiles {
-  ShardSet shards;
+  FoundModel shards;
   std::filesystem::path config;      ///< config.json beside the shards; empty if there is none
   std::filesystem::path generation;  ///< generation_config.json, likewise
 };

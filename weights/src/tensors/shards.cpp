@@ -1,8 +1,9 @@
 #include "tensors/shards.hpp"
 
 #include <algorithm>
+#include <string>
 #include <system_error>
-#include <utility>
+#include <vector>
 
 #include "base/display_path.hpp"
 #include "base/text.hpp"
@@ -29,12 +30,14 @@ FoundModel find_model(const fs::path& path, const ModelChoice& choice) {
   }
 }
 
-void check_files(const ShardSet& set, const ShardIndex& index, const FoundModel& model) {
-  for (std::size_t number = 0; number < set.files.size(); ++number) {
-    if (is_file(set.files[number])) continue;
+void check_files(const FoundModel& model, const ShardIndex& index) {
+  const fs::path path = model.folder / path_of_name(model.index);
+  if (model.files.empty()) fail(Errc::missing_shard, path, "weight_map", "it names no file");
+  for (std::size_t number = 0; number < model.files.size(); ++number) {
+    if (is_file(model.path(number))) continue;
     std::size_t first = 0;
     while (index.file(first) != number) ++first;
-    fail(Errc::missing_shard, set.index, index.name(first),
+    fail(Errc::missing_shard, path, index.name(first),
          "there is no file `" + clipped(model.files[number]) + "`");
   }
 }
@@ -51,25 +54,16 @@ std::string others_text(const std::vector<std::string>& others) {
 
 }  // namespace
 
-ShardSet find_shards(const fs::path& path, const ModelChoice& choice) {
+FoundModel find_shards(const fs::path& path, const ModelChoice& choice) {
   FoundModel model = find_model(path, choice);
   if (model.form == ModelForm::kRanks) {
     fail(Errc::unsupported, path, {},
          "the files are parts of tensors that ranks saved (`" + clipped(model.files.front()) +
              "`): make one model of them, as by safetensors.dcp.consolidate");
   }
-  ShardSet set;
-  set.folder = model.folder;
-  for (std::size_t i = 0; i < model.files.size(); ++i) set.files.push_back(model.path(i));
-  if (model.content) {
-    set.index = model.folder / path_of_name(model.index);
-    if (set.files.empty()) fail(Errc::missing_shard, set.index, "weight_map", "it names no file");
-    check_files(set, *model.content, model);
-    set.content = std::move(model.content);
-  }
-  set.warnings = std::move(model.remarks);
-  if (!model.others.empty()) set.warnings.push_back(others_text(model.others));
-  return set;
+  if (model.content) check_files(model, *model.content);
+  if (!model.others.empty()) model.remarks.push_back(others_text(model.others));
+  return model;
 }
 
 }  // namespace safetensors::weights

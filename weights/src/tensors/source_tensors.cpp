@@ -1,6 +1,6 @@
 #include "tensors/source_tensors.hpp"
 
-#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -13,6 +13,20 @@ namespace safetensors::weights {
 namespace {
 
 std::string_view tensor_name(const SourceTensor& tensor) noexcept { return tensor.info->name; }
+
+/// Opens the files without the index, which would leave tensors out.
+safetensors::Model open_files(const FoundModel& found, bool mmap) {
+  FoundModel files;
+  files.folder = found.folder;
+  files.files = found.files;
+  const safetensors::OpenOptions how{mmap ? safetensors::Backend::kMmap
+                                          : safetensors::Backend::kPread};
+  return with_error_context(found.folder, {}, [&] {
+    return safetensors::Model(std::move(files), [how](const std::filesystem::path& path) {
+      return with_error_context(path, {}, [&] { return SafeOpen(path, how); });
+    });
+  });
+}
 
 }  // namespace
 
@@ -57,45 +71,30 @@ void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) con
   with_error_context(file->path(), info->name, [&] { file->read(*info, to, interrupt); });
 }
 
-SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options,
-                             std::vector<std::string>& warnings) {
-  const safetensors::OpenOptions how{options.mmap ? safetensors::Backend::kMmap
-                                                  : safetensors::Backend::kPread};
-  files_.reserve(shards.files.size());  // tensors point into it
-  for (const std::filesystem::path& path : shards.files) {
-    with_error_context(path, {}, [&] { files_.emplace_back(path, how); });
+SourceTensors::SourceTensors(const FoundModel& found, const ModelOptions& options,
+                             std::vector<std::string>& warnings)
+    : files_(open_files(found, options.mmap)) {
+  tensors_.reserve(files_.size());
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const ModelTensor tensor = files_.tensor(i);
+    tensors_.push_back({&files_.file(tensor.file), tensor.info});
   }
-  std::size_t count = 0;
-  for (const SafeOpen& file : files_) count += file.header().size();
-  tensors_.reserve(count);
-  for (const SafeOpen& file : files_) {
-    for (const safetensors::TensorInfo& info : file.header().tensors()) {
-      tensors_.push_back({&file, &info});
-    }
-  }
-  std::ranges::sort(tensors_, {}, tensor_name);
-  const auto twice = std::ranges::adjacent_find(tensors_, {}, tensor_name);
-  if (twice != tensors_.end()) {
-    fail(Errc::duplicate, twice->file->path(), twice->info->name,
-         "a tensor of that name is in `" + display_path((twice + 1)->file->path().filename()) +
-             "` too");
-  }
-  if (shards.content) check_index(shards, *shards.content, options.strict_index, warnings);
+  if (found.content) check_index(found, *found.content, options.strict_index, warnings);
 }
 
 const SourceTensor* SourceTensors::find(std::string_view name) const noexcept {
-  const auto found = std::ranges::lower_bound(tensors_, name, {}, tensor_name);
-  return found != tensors_.end() && tensor_name(*found) == name ? &*found : nullptr;
+  const std::optional<std::size_t> number = files_.number_of(name);
+  return number ? &tensors_[*number] : nullptr;
 }
 
-void SourceTensors::check_index(const ShardSet& shards, const ShardIndex& index, bool strict,
+void SourceTensors::check_index(const FoundModel& found, const ShardIndex& index, bool strict,
                                 std::vector<std::string>& warnings) const {
   const SourceTensor* extra = nullptr;  // the first
   std::size_t extras = 0;
   std::size_t next = 0;                          // in the index
   for (const SourceTensor& tensor : tensors_) {  // sorted, as the index is
     const int order = next == index.size() ? -1 : tensor_name(tensor).compare(index.name(next));
-    if (order > 0 || (order == 0 && tensor.file != &files_[index.file(next)])) break;
+    if (order > 0 || (order == 0 && tensor.file != &files_.file(index.file(next)))) break;
     if (order == 0) {
       ++next;
     } else if (extras++ == 0) {
@@ -103,8 +102,8 @@ void SourceTensors::check_index(const ShardSet& shards, const ShardIndex& index,
     }
   }
   if (next != index.size()) {
-    fail(Errc::unknown_tensor, shards.index, index.name(next),
-         "`" + display_path(shards.files[index.file(next)].filename()) +
+    fail(Errc::unknown_tensor, found.folder / path_of_name(found.index), index.name(next),
+         "`" + display_path(found.path(index.file(next)).filename()) +
              "`, which the index names, does not contain it");
   }
   if (extra == nullptr) return;

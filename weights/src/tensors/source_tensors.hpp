@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "model/backend.hpp"
-#include "safetensors/safe_open.hpp"
-#include "tensors/shards.hpp"
+#include "safetensors/model.hpp"
 
 namespace safetensors::weights {
 
@@ -44,7 +43,7 @@ struct SourceTensor {
   void read(std::span<std::byte> to, const Interrupt& interrupt) const;
 };
 
-/// Open files and their tensors by name.
+/// The tensors of the files of a model, also those that its index does not name.
 ///
 /// Lifetime: pointers to tensors stay valid when this is moved.
 class SourceTensors {
@@ -53,20 +52,20 @@ class SourceTensors {
   /// tensors that the index does not name only cause a warning.
   ///
   /// Throws: WeightsError.
-  SourceTensors(const ShardSet& shards, const ModelOptions& options,
+  SourceTensors(const FoundModel& found, const ModelOptions& options,
                 std::vector<std::string>& warnings);
 
   /// Returns all tensors, sorted by name.
   [[nodiscard]] std::span<const SourceTensor> all() const noexcept { return tensors_; }
   [[nodiscard]] const SourceTensor* find(std::string_view name) const noexcept;
-  [[nodiscard]] const SafeOpen& first_file() const noexcept { return files_.front(); }
+  [[nodiscard]] const SafeOpen& first_file() const { return files_.file(0); }
 
  private:
-  void check_index(const ShardSet& shards, const ShardIndex& index, bool strict,
+  void check_index(const FoundModel& found, const ShardIndex& index, bool strict,
                    std::vector<std::string>& warnings) const;
 
-  std::vector<SafeOpen> files_;
-  std::vector<SourceTensor> tensors_;
+  safetensors::Model files_;
+  std::vector<SourceTensor> tensors_;  // by their numbers in files_
 };
 
 }  // namespace safetensors::weights
