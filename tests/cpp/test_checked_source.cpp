@@ -355,3 +355,17 @@ TEST_CASE("the digest of a whole file is compared at the first read") {
   const auto empty = checked_source(model.source(), digests, "m");
   CHECK(test::error_of([&] { (void)SafeOpen(empty, "m"); }).code() == ErrorCode::kHeaderTooSmall);
 }
+
+TEST_CASE("an error about damage names the first range and counts the others") {
+  std::vector<safetensors::Damage> damage;
+  const std::vector<std::string> wanted = {"", ", and 1 other range too",
+                                           ", and 2 other ranges too"};
+  for (const std::string& others : wanted) {
+    damage.push_back({"a", "f", 1000, 2000 + damage.size(), "x", "y"});
+    const auto error = test::error_of([&] { safetensors::fail_damaged(damage); });
+    CHECK(std::string(error.what()) ==
+          "tensor `a` is damaged between bytes 1,000 and 2,000 of the file: expected x, found y" +
+              others + " (in f)");
+    CHECK(safetensors::damage_of(error).size() == damage.size());
+  }
+}
