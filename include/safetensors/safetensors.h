@@ -576,7 +576,7 @@ SAFETENSORS_API int32_t safetensors_digest(const safetensors_tensor* tensor,
                                            safetensors_error* error);
 /* A range of a file that differs from its sums. The texts are NUL-terminated. */
 typedef struct safetensors_damage {
-  const char* text; /* one line */
+  const char* text; /* one line, without the file */
   const char* file;
   const char* tensor;   /* empty: the header, the size or the whole file */
   const char* expected; /* digest of the range's first block, such as "xxh3-64:99aa06d3014798d8";
@@ -586,13 +586,13 @@ typedef struct safetensors_damage {
   uint64_t end;
 } safetensors_damage;
 /* Reads all files, and compares them with sums. Calls `report` on the calling thread for each range
- * that differs, and for each file and tensor of the sums that a model lacks, if
- * safetensors_open_model opened it by a folder or an index; the struct and its texts are valid
- * until `report` returns. It returns 0 to go on, as the functions of a watch, and may be NULL. Sets
- * *count to the number of reports: 0 means that all is as the sums say. A SHA-256 of a header is
- * not compared. Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED, INVALID_ARGUMENT (a
- * header alone; sums that have nothing about a file, no digest of one of its tensors, or only a
- * SHA-256). */
+ * that differs, for each file and tensor of which the sums have no digest, and for each file and
+ * tensor of the sums that a model lacks, if safetensors_open_model opened it by a folder or an
+ * index. Those of a file are reported when all of the file is read; the struct and its texts are
+ * valid until `report` returns. It returns 0 to go on, as the functions of a watch, and may be
+ * NULL. Sets *count to the number of reports: 0 means that all is as the sums say. A SHA-256 of a
+ * header or a file is not compared. Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED,
+ * INVALID_ARGUMENT (a header alone; sums that have only a SHA-256 of a tensor). */
 SAFETENSORS_API int32_t safetensors_verify(
     const safetensors_file* file, const safetensors_sums* sums,
     int32_t (*report)(void* context, const safetensors_damage* damage), void* context,

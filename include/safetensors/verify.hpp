@@ -23,6 +23,8 @@
 
 namespace safetensors {
 
+class Model;
+
 /// The digests that a tensor should have.
 struct TensorDigests {
   /// Of dtype, shape and bytes, as TensorHasher computes it. With blocks, it is only used to find
@@ -53,9 +55,13 @@ struct Damage {
   std::filesystem::path file;
   std::uint64_t begin;  ///< in the file
   std::uint64_t end;
-  std::string expected;  ///< such as "xxh3-64:99aa06d3014798d8"; that of the range's first block
+  /// Such as "xxh3-64:99aa06d3014798d8"; that of the range's first block. Empty: `found` is a
+  /// sentence about what is wrong.
+  std::string expected;
   std::string found;
 };
+/// Returns one line about a range, without its file.
+[[nodiscard]] SAFETENSORS_API std::string text_of(const Damage& damage);
 
 /// Returns a source of the same bytes that compares them with digests as they are read. Files,
 /// slices and loads of it are then compared, too: `SafeOpen(checked_source(...), path)`.
@@ -90,8 +96,8 @@ struct Damage {
 /// a sentence about it and whose `expected` is empty.
 ///
 /// `progress` is called with the bytes that are compared, on the calling thread.
-/// Throws: Error kInvalidArgument if a digest is SHA-256 and there is no function for it; what
-///   read_at, `interrupt` and `progress` throw.
+/// Throws: Error kInvalidArgument if a tensor has no digest, or a digest is SHA-256 and there is no
+///   function for it; what read_at, `interrupt` and `progress` throw.
 [[nodiscard]] SAFETENSORS_API std::vector<Damage> find_damage(
     const SafeOpen& file, const FileDigests& digests, const Interrupt& interrupt = {},
     const std::function<void(std::uint64_t done)>& progress = {});
@@ -107,9 +113,9 @@ class SAFETENSORS_API SumsByFile {
   explicit SumsByFile(S&&) = delete;
 
   /// Returns the position in sums.files() of the entry with the longest path that `file` ends with,
-  /// or of the only entry.
-  ///
-  /// Throws: Error kInvalidArgument if the sums have nothing about the file.
+  /// or of the only entry; nothing if the sums have nothing about the file.
+  [[nodiscard]] std::optional<std::size_t> find_entry(const std::filesystem::path& file) const;
+  /// Returns the same. Throws: Error kInvalidArgument if the sums have nothing about the file.
   [[nodiscard]] std::size_t entry_of(const std::filesystem::path& file) const;
 
   /// Returns what that entry says. A header of which it has a SHA-256 is left out.
@@ -126,6 +132,35 @@ class SAFETENSORS_API SumsByFile {
 /// of the sums; for many files, keep a SumsByFile.
 [[nodiscard]] SAFETENSORS_API FileDigests digests_of(const Sums& sums,
                                                      const std::filesystem::path& file);
+
+/// Throws Error kDamaged if a model lacks a tensor of which sums have a digest. Opens nothing. What
+/// checked_source() is for the files of a model, this is for its index.
+SAFETENSORS_API void refuse_absent(const Model& model, const Sums& sums);
+
+/// How find_damage() compares a model. The functions are called on the calling thread.
+struct VerifyOptions {
+  /// Whether the model should have all files and tensors that the sums name. False for a part of a
+  /// model, such as one of its files.
+  bool is_whole = true;
+  Interrupt interrupt{};
+  /// Called with the bytes that are compared and those of all files, which are equal in the last
+  /// call.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress{};
+  /// Called with what is wrong with a file as soon as all of the file is read, and then with what
+  /// the model lacks.
+  std::function<void(const Damage&)> report{};
+};
+
+/// Reads all files of a model, as find_damage() of a file does, and returns how they differ from
+/// the sums: damaged ranges; tensors and files of which the sums have no digest; and, if the model
+/// should have all, tensors and files of the sums that it lacks. Such a tensor or file is a range,
+/// the whole file, whose `found` is a sentence and whose `expected` is empty.
+///
+/// A SHA-256 of a header or of a file is not compared.
+/// Throws: Error kInvalidArgument if the sums have only a SHA-256 of a tensor; what Model::file()
+///   and read_at throw, and the functions of `options`.
+[[nodiscard]] SAFETENSORS_API std::vector<Damage> find_damage(const Model& model, const Sums& sums,
+                                                              const VerifyOptions& options = {});
 
 /// Throws Error kDamaged for ranges, of which there is at least one.
 [[noreturn]] SAFETENSORS_API void fail_damaged(std::vector<Damage> damage);

@@ -40,10 +40,8 @@ struct safetensors_file {
   /// Returns the length of a file's header in bytes. Throws: what header() throws.
   [[nodiscard]] std::uint64_t header_nbytes(std::uint32_t number) const;
 
-  /// Returns the model that a folder or an index led to; nullptr if the caller chose a file.
-  [[nodiscard]] const safetensors::Model* whole_model() const noexcept {
-    return is_whole_ && model_ ? &*model_ : nullptr;
-  }
+  /// Returns whether a folder or an index led to the files, so that they are a whole model.
+  [[nodiscard]] bool is_whole_model() const noexcept { return is_whole_; }
 
   /// Returns the files as a model, also a file alone. Throws: Error kInvalidArgument for a header
   /// alone.

@@ -118,7 +118,7 @@ std::int32_t safetensors_open_model(const char* path, std::size_t path_size,
     safetensors::Model opened(safetensors::find_model_files(where, choice), Opener(given));
     const bool is_whole = is_folder || !opened.found().index.empty();
     if (is_whole && given.sums != nullptr) {
-      safetensors::c::refuse_absent(given.sums->sums->sums, opened);
+      safetensors::refuse_absent(opened, given.sums->sums->sums);
     }
     if ((given.flags & SAFETENSORS_OPEN_ALL) != 0) opened.open_all();
     *model = new safetensors_file(std::move(opened), is_whole);

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "safetensors/model.hpp"
 #include "safetensors/safetensors.h"
@@ -24,11 +23,6 @@ struct OpenSums {
 
 /// Writes the text of a digest, with a NUL, to SAFETENSORS_DIGEST_SIZE bytes.
 void put_digest(const Digest& digest, char* to);
-
-/// Returns the tensors of sums that a model lacks. Valid while the sums live.
-[[nodiscard]] std::vector<TensorSums> absent_of(const Sums& sums, const Model& model);
-/// Throws: Error kDamaged if a model lacks a tensor of sums.
-void refuse_absent(const Sums& sums, const Model& model);
 
 }  // namespace safetensors::c
 

@@ -143,12 +143,18 @@ std::vector<Damage> find_damage(const ByteSource& source, std::uint64_t begin, s
   return all;
 }
 
+std::string text_of(const Damage& damage) {
+  if (damage.expected.empty() && !damage.found.empty()) return damage.found;
+  std::string text = "tensor `" + clipped(damage.tensor) + "` is damaged between bytes " +
+                     grouped(damage.begin) + " and " + grouped(damage.end) + " of the file";
+  if (damage.tensor.empty()) text = "the file has another digest";
+  if (!damage.found.empty()) text += ": expected " + damage.expected + ", found " + damage.found;
+  return text;
+}
+
 void fail_damaged(std::vector<Damage> damage) {
   const Damage& first = damage.front();
-  std::string text = "tensor `" + clipped(first.tensor) + "` is damaged between bytes " +
-                     grouped(first.begin) + " and " + grouped(first.end) + " of the file";
-  if (first.tensor.empty()) text = "the file has another digest";
-  if (!first.found.empty()) text += ": expected " + first.expected + ", found " + first.found;
+  std::string text = text_of(first);
   if (damage.size() > 1) text += ", and " + counted(damage.size() - 1, "other range") + " too";
   const std::filesystem::path path = first.file;
   const std::string name = first.tensor;

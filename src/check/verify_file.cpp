@@ -37,9 +37,13 @@ struct SumsByFile::State {
 
 SumsByFile::SumsByFile(const Sums& sums) : state_(std::make_shared<const State>(sums)) {}
 
+std::optional<std::size_t> SumsByFile::find_entry(const std::filesystem::path& file) const {
+  const std::optional<std::size_t> found = state_->paths.find(file);
+  return !found && state_->tensors.size() == 1 ? 0 : found;
+}
+
 std::size_t SumsByFile::entry_of(const std::filesystem::path& file) const {
-  if (const std::optional<std::size_t> found = state_->paths.find(file)) return *found;
-  if (state_->tensors.size() == 1) return 0;
+  if (const std::optional<std::size_t> found = find_entry(file)) return *found;
   fail(ErrorCode::kInvalidArgument, "the sums have no digests of the file", {.path = file});
 }
 

@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t kBlock = kDigestBlockSize;
 
 /// A file of U8 tensors, and its digests.
-struct Model {
+struct HashedFile {
   std::vector<std::byte> bytes;
   std::uint64_t data_begin = 0;
   FileDigests digests;
@@ -54,8 +54,8 @@ bool contains(const Error& error, std::string_view text) {
   return std::string_view(error.what()).find(text) != std::string_view::npos;
 }
 
-Model make_model(std::span<const std::uint64_t> sizes, Kind kind = Kind::kBlocks) {
-  Model model;
+HashedFile make_file(std::span<const std::uint64_t> sizes, Kind kind = Kind::kBlocks) {
+  HashedFile model;
   std::string json = "{";
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -100,7 +100,7 @@ Model make_model(std::span<const std::uint64_t> sizes, Kind kind = Kind::kBlocks
 
 const std::vector<std::uint64_t> kSizes = {10, 2 * kBlock + 5, 0, 3, kBlock, 1000, kBlock - 1, 1};
 
-void flip(Model& model, std::uint64_t at) { model.bytes.at(at) ^= std::byte{16}; }
+void flip(HashedFile& model, std::uint64_t at) { model.bytes.at(at) ^= std::byte{16}; }
 
 Error damaged_error(const auto& work) {
   Error error = test::error_of(work);
@@ -112,7 +112,7 @@ Error damaged_error(const auto& work) {
 
 TEST_CASE("a good file is read as without digests, each byte once") {
   for (const Kind kind : {Kind::kBlocks, Kind::kWhole, Kind::kSha256}) {
-    const Model model = make_model(kSizes, kind);
+    const HashedFile model = make_file(kSizes, kind);
     const auto fake = model.source();
     const SafeOpen file(checked_source(fake, model.digests, "m.safetensors"), "m.safetensors");
     const std::uint64_t of_header = fake->nbytes_read();
@@ -129,7 +129,7 @@ TEST_CASE("a good file is read as without digests, each byte once") {
 TEST_CASE("every range has the bytes of the file, whatever was read before") {
   for (const Kind kind : {Kind::kBlocks, Kind::kWhole}) {
     for (const bool is_request : {false, true}) {
-      const Model model = make_model(kSizes, kind);
+      const HashedFile model = make_file(kSizes, kind);
       const auto fake = model.source();
       fake->read_cost.is_request = is_request;
       const auto source = checked_source(fake, model.digests, "m");
@@ -156,14 +156,14 @@ TEST_CASE("every range has the bytes of the file, whatever was read before") {
 
 TEST_CASE("a flipped bit in any block is found by every way to read it, and nothing else is") {
   for (const Kind kind : {Kind::kBlocks, Kind::kWhole, Kind::kSha256}) {
-    const Model good = make_model(kSizes, kind);
+    const HashedFile good = make_file(kSizes, kind);
     const Header header = Header::parse(std::span(good.bytes).subspan(8, good.data_begin - 8),
                                         good.bytes.size() - good.data_begin);
     for (const TensorInfo& info : header.tensors()) {
       // A tensor without blocks is compared as a whole, wherever the bit is.
       const std::uint64_t step = kind == Kind::kBlocks ? kBlock : info.nbytes();
       for (std::uint64_t in = 0; in < info.nbytes(); in += step) {
-        Model model = good;
+        HashedFile model = good;
         const std::uint64_t at =
             good.data_begin + info.begin + std::min(in + kBlock / 3, info.nbytes() - 1);
         flip(model, at);
@@ -204,31 +204,31 @@ TEST_CASE("a flipped bit in any block is found by every way to read it, and noth
 }
 
 TEST_CASE("size, header and sums that do not fit are told from damage") {
-  const Model good = make_model(kSizes);
-  const auto open = [](const Model& model) {
+  const HashedFile good = make_file(kSizes);
+  const auto open = [](const HashedFile& model) {
     return test::error_of([&] { (void)checked_source(model.source(), model.digests, "m"); });
   };
   const std::vector<std::uint64_t> short_sizes = {10, 0, 3, 1000};
-  const Model short_one = make_model(short_sizes);
+  const HashedFile short_one = make_file(short_sizes);
   for (std::uint64_t at = 0; at < short_one.data_begin; ++at) {
-    Model model = short_one;
+    HashedFile model = short_one;
     flip(model, at);
     const Error error = open(model);
     CHECK(error.code() == ErrorCode::kDamaged);
     CHECK(damage_of(error).empty());
     CHECK(contains(error, "header is damaged"));
   }
-  Model longer = good;
+  HashedFile longer = good;
   longer.bytes.push_back({});
   CHECK(contains(open(longer), "of another file"));
-  Model missing = good;
+  HashedFile missing = good;
   missing.digests.tensors.erase("t3");
   CHECK(open(missing).code() == ErrorCode::kInvalidArgument);
   missing.digests.is_partial = true;
   flip(missing, missing.data_begin + 10 + 2 * kBlock + 5);  // t3
   const SafeOpen partial(checked_source(missing.source(), missing.digests, "m"), "m");
   CHECK(partial.get_tensors().size() == kSizes.size());
-  Model more = good;
+  HashedFile more = good;
   more.digests.tensors["t9"] = good.digests.tensors.at("t1");
   const Error absent = open(more);
   CHECK(absent.code() == ErrorCode::kDamaged);
@@ -236,23 +236,23 @@ TEST_CASE("size, header and sums that do not fit are told from damage") {
   CHECK(contains(absent, "tensor `t9` is missing"));
   more.digests.is_partial = true;
   CHECK_NOTHROW((void)checked_source(more.source(), more.digests, "m"));
-  Model few = good;
+  HashedFile few = good;
   few.digests.tensors["t1"].blocks.pop_back();
   CHECK(open(few).code() == ErrorCode::kDamaged);
-  Model no_sha = make_model(kSizes, Kind::kSha256);
+  HashedFile no_sha = make_file(kSizes, Kind::kSha256);
   no_sha.digests.sha256 = {};
   CHECK(open(no_sha).code() == ErrorCode::kInvalidArgument);
   for (const bool is_header : {true, false}) {
-    Model one = good;
+    HashedFile one = good;
     one.digests = {.is_partial = true};
     (is_header ? one.digests.header : one.digests.file) = sha256("", one.bytes);
     CHECK(contains(open(one), "FileDigests::sha256 is empty"));
   }
-  Model empty = make_model(kSizes, Kind::kWhole);
+  HashedFile empty = make_file(kSizes, Kind::kWhole);
   empty.digests.tensors["t2"].digest = empty.digests.tensors["t3"].digest;
   CHECK(damage_of(open(empty)).at(0).tensor == "t2");
   // A damaged block in the sums: the digest shows that the tensor is good.
-  Model sums = good;
+  HashedFile sums = good;
   sums.digests.tensors["t1"].blocks[1] ^= 1;
   const SafeOpen file(checked_source(sums.source(), sums.digests, "m"), "m");
   const Error error = damaged_error([&] { (void)file.get_tensor("t1"); });
@@ -261,7 +261,7 @@ TEST_CASE("size, header and sums that do not fit are told from damage") {
 }
 
 TEST_CASE("plans divide reads at blocks, and whole tensors are not divided") {
-  const Model model = make_model(kSizes);
+  const HashedFile model = make_file(kSizes);
   const auto checked = checked_source(model.source(), model.digests, "m");
   const std::uint64_t begin = model.data_begin + 10;  // of t1
   CHECK(checked->divide(0, begin + kBlock + 7) == begin + kBlock);
@@ -269,7 +269,7 @@ TEST_CASE("plans divide reads at blocks, and whole tensors are not divided") {
   CHECK(checked->divide(begin, begin + 100) == begin + kBlock);
   CHECK(checked->divide(begin + kBlock, begin + 2 * kBlock + 1) == begin + 2 * kBlock);
   CHECK(checked->divide(begin + 2 * kBlock, begin + 2 * kBlock + 1) == begin + 2 * kBlock + 5);
-  const Model whole = make_model(kSizes, Kind::kWhole);
+  const HashedFile whole = make_file(kSizes, Kind::kWhole);
   const auto other = checked_source(whole.source(), whole.digests, "m");
   CHECK(other->divide(begin, begin + kBlock) == begin + 2 * kBlock + 5);
   CHECK(other->divide(0, begin + kBlock) == begin);
@@ -277,7 +277,7 @@ TEST_CASE("plans divide reads at blocks, and whole tensors are not divided") {
 
 TEST_CASE("loads compare what they read, and name the one tensor that is damaged") {
   for (const Kind kind : {Kind::kBlocks, Kind::kWhole}) {
-    Model model = make_model(kSizes, kind);
+    HashedFile model = make_file(kSizes, kind);
     const auto load = [&](const std::shared_ptr<const ByteSource>& source) {
       std::vector<std::byte> to(model.bytes.size());
       std::vector<LoadTensor> tensors;
@@ -312,7 +312,7 @@ TEST_CASE("loads compare what they read, and name the one tensor that is damaged
 
 TEST_CASE("threads read parts of one source at once") {
   for (const Kind kind : {Kind::kBlocks, Kind::kWhole}) {
-    const Model model = make_model(kSizes, kind);
+    const HashedFile model = make_file(kSizes, kind);
     const auto source = checked_source(model.source(), model.digests, "m");
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
@@ -333,7 +333,7 @@ TEST_CASE("threads read parts of one source at once") {
 }
 
 TEST_CASE("the digest of a whole file is compared at the first read") {
-  Model model = make_model(kSizes);
+  HashedFile model = make_file(kSizes);
   FileDigests digests{.file = sha256("", model.bytes), .sha256 = &sha256};
   const auto fake = model.source();
   const SafeOpen file(checked_source(fake, digests, "m"), "m");
