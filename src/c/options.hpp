@@ -14,16 +14,18 @@
 
 namespace safetensors::c {
 
+/// The limit of `size`: one above it is memory that was not set.
+inline constexpr std::size_t kMaxStructSize = 4096;
+
 /// Returns a copy of a struct. What an older program does not have is 0, and so must be what this
 /// library does not have.
 /// Throws: Error kInvalidArgument.
 template <typename Struct>
 [[nodiscard]] Struct options_of(const Struct* given, const char* what) {
-  constexpr std::size_t kMost = 4096;  // a size above it is memory that was not set
   Struct known{};
   if (given == nullptr) return known;
   const std::size_t size = given->size;
-  if (size < sizeof size || size > kMost) {
+  if (size < sizeof size || size > kMaxStructSize) {
     fail(ErrorCode::kInvalidArgument, std::string(what) + ": `size` is " + std::to_string(size) +
                                           ", which is not the size of the struct");
   }
