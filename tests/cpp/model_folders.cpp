@@ -64,6 +64,11 @@ void add_file(ModelFolder& row, const std::string& line) {
 
 }  // namespace
 
+bool has_dead_links(const ModelFolder& folder) {
+  return !std::ranges::all_of(folder.names,
+                              [&](const std::string& name) { return folder.there.contains(name); });
+}
+
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;

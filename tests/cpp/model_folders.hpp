@@ -20,6 +20,9 @@ struct ModelFolder {
   std::string answer{};
 };
 
+/// Returns whether a name in the folder is a link to nothing.
+bool has_dead_links(const ModelFolder& folder);
+
 /// Returns words with a space between them.
 std::string joined(const std::vector<std::string>& words);
 
