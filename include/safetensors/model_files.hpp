@@ -126,4 +126,17 @@ struct FoundModel : ModelFiles {
 find_model_files(const std::filesystem::path& path, const ModelChoice& choice = {},
                  const std::optional<std::vector<std::string>>& names = {});
 
+/// Finds the model of a folder that the program reads itself, such as the members of an archive, by
+/// the same rule. Model takes the result, and a function that opens its files.
+///
+/// folder: what paths and errors call it.
+/// names: those of the files, in any order. Names with a "/" are in folders below, where only an
+///   index leads. Of a model with an index, that of the index is enough.
+/// read_index: returns the content of an index of the folder. Called at most once.
+/// Throws: what choose_model_files() throws, naming the folder; what `read_index` throws.
+[[nodiscard]] SAFETENSORS_API FoundModel
+find_model_among(std::vector<std::string> names, const std::filesystem::path& folder,
+                 const std::function<ShardIndex(const std::string& index)>& read_index,
+                 const ModelChoice& choice = {});
+
 }  // namespace safetensors

@@ -17,9 +17,9 @@
  * function may return SAFETENSORS_OUT_OF_MEMORY and SAFETENSORS_INTERNAL, and
  * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is required and for a text or a struct of
  * options that breaks the rules below. Any function that reads a file may return
- * SAFETENSORS_DAMAGED if the file was opened with sums, and the code that a source has set if it
- * was opened by safetensors_open_source. "1 to 11" are the codes from
- * SAFETENSORS_INVALID_HEADER_UTF8 to SAFETENSORS_MISALIGNED_SLICE: the file is not a valid
+ * SAFETENSORS_DAMAGED if the file was opened with sums, and the code that a callback has set if it
+ * was opened by safetensors_open_source or safetensors_open_model_source. "1 to 11" are the codes
+ * from SAFETENSORS_INVALID_HEADER_UTF8 to SAFETENSORS_MISALIGNED_SLICE: the file is not a valid
  * safetensors file.
  *
  * Text: UTF-8, a pointer and a size. JSON allows a NUL within a string, so use the size. Text of
@@ -71,6 +71,11 @@ extern "C" {
 #define SAFETENSORS_NUL_TERMINATED SIZE_MAX
 /* Both arguments of such a text, in C and C++. */
 #define SAFETENSORS_TEXT(text) (text), SAFETENSORS_NUL_TERMINATED
+/* A text of an array, with its size. */
+typedef struct safetensors_text {
+  const char* data;
+  size_t size;
+} safetensors_text;
 
 /* Returns the SAFETENSORS_ABI_VERSION of the library at run time. A program that loads the library
  * itself compares it with the one that it was compiled with. */
@@ -216,8 +221,8 @@ enum {
   SAFETENSORS_FOR_DEVICE = 1,    /* the bytes go to a device: the file is read, never mapped */
   SAFETENSORS_CLOSE_BETWEEN = 2, /* with SAFETENSORS_PREAD and SAFETENSORS_DIRECT, keep no file
                                     open between reads, for more files than descriptors */
-  SAFETENSORS_OPEN_ALL = 4       /* safetensors_open_model: open all files at once, by several
-                                    threads, and not each when something of it is requested */
+  SAFETENSORS_OPEN_ALL = 4       /* models: open all files at once, by several threads, and not each
+                                    when something of it is requested */
 };
 /* The digests of a model's files and tensors (docs/verify.md). */
 typedef struct safetensors_sums safetensors_sums;
@@ -226,12 +231,12 @@ typedef struct safetensors_options {
   size_t size;
   int32_t backend;
   uint32_t flags;
-  const char* name; /* safetensors_open_model, of a folder: what the names of the model's files
-                       begin with, such as "consolidated"; empty: the rule chooses */
+  const char* name; /* of the model of a folder: what the names of its files begin with, such as
+                       "consolidated"; empty: the rule chooses */
   size_t name_size;
   const char* variant; /* likewise: such as "fp16", of model.fp16.safetensors */
   size_t variant_size;
-  /* safetensors_open and safetensors_open_model: compare all that is read with these sums, which
+  /* safetensors_open and those that open models: compare all that is read with these sums, which
    * may be freed after the call. Files are then read, not mapped. What differs is DAMAGED, at
    * opening (size and header; a tensor of the sums that the model of a folder or an index lacks) or
    * at reading. */
@@ -309,6 +314,44 @@ SAFETENSORS_API int32_t safetensors_open_source(const safetensors_source* source
                                                 size_t label_size,
                                                 const safetensors_options* options,
                                                 safetensors_file** file, safetensors_error* error);
+/* Where the files of a model come from: a folder that the program reads itself, such as one of an
+ * archive or a server. */
+typedef struct safetensors_model_source {
+  size_t size;
+  void* context; /* the first argument of its functions */
+  /* The names of the files in the folder, in any order; not used after the call. The rule of
+   * safetensors_open_model chooses among them. Names with a "/" are in folders below, where only an
+   * index leads. Of a model with an index, that of the index is enough. */
+  const safetensors_text* names;
+  size_t name_count;
+  /* Opens the index, or a file of the model: `name` is one of `names`, or what the index says; it
+   * is valid during the call. Sets *source, which is 0 before, to what safetensors_open_source
+   * takes, and returns 0. To fail, returns another number after setting *error as `read` of a
+   * source does; an `os_error` of ENOENT says that there is no such file. Then *source is not
+   * taken.
+   *
+   * Called by any thread, for different files by several at once, when something of a file is first
+   * requested; and again if the file could not be opened. Neither `open` nor the sources may call a
+   * function with the model: it could wait for itself. */
+  int32_t (*open)(void* context, const char* name, size_t name_size, safetensors_source* source,
+                  safetensors_error* error);
+  /* Called exactly once, on any thread, when nothing uses the folder any more and all sources that
+   * `open` gave are released, also if no model is opened. Only a struct whose `size` or `open` is
+   * wrong is not taken. NULL: nothing to do. */
+  void (*release)(void* context);
+} safetensors_model_source;
+/* Opens a model of one or several files, as safetensors_open_model does a folder. `label` names the
+ * folder in errors and paths, and may be empty. Of the options, only the flag SAFETENSORS_OPEN_ALL,
+ * name, variant and sums may be set. Close *model with safetensors_close. The sources and the
+ * folder are released when the model, and all loads and patches of it, are freed. Safe for
+ * untrusted input. Codes: those of safetensors_open_model except NOT_REGULAR_FILE; STOPPED, the
+ * codes that the callbacks fail with, INVALID_ARGUMENT (options of local files, a source that is
+ * wrong or returns more than it was asked for). */
+SAFETENSORS_API int32_t safetensors_open_model_source(const safetensors_model_source* source,
+                                                      const char* label, size_t label_size,
+                                                      const safetensors_options* options,
+                                                      safetensors_file** model,
+                                                      safetensors_error* error);
 /* Sets *length to the length of the header that follows the first 8 bytes of a file, for programs
  * that read the header themselves. `start` holds these bytes, or more if available.
  * Safe for untrusted input.
@@ -586,13 +629,13 @@ typedef struct safetensors_damage {
   uint64_t end;
 } safetensors_damage;
 /* Reads all files, and compares them with sums. Calls `report` on the calling thread for each range
- * that differs, for each file and tensor of which the sums have no digest, and for each file and
- * tensor of the sums that a model lacks, if safetensors_open_model opened it by a folder or an
- * index. Those of a file are reported when all of the file is read; the struct and its texts are
- * valid until `report` returns. It returns 0 to go on, as the functions of a watch, and may be
- * NULL. Sets *count to the number of reports: 0 means that all is as the sums say. A SHA-256 of a
- * header or a file is not compared. Codes: those of safetensors_file_at; IO, FILE_CHANGED, STOPPED,
- * INVALID_ARGUMENT (a header alone; sums that have only a SHA-256 of a tensor). */
+ * that differs, for each file and tensor of which the sums have no digest, and, of a model that a
+ * folder, an index or safetensors_open_model_source led to, for each file and tensor of the sums
+ * that it lacks. Those of a file are reported when all of the file is read; the struct and its
+ * texts are valid until `report` returns. It returns 0 to go on, as the functions of a watch, and
+ * may be NULL. Sets *count to the number of reports: 0 means that all is as the sums say. A SHA-256
+ * of a header or a file is not compared. Codes: those of safetensors_file_at; IO, FILE_CHANGED,
+ * STOPPED, INVALID_ARGUMENT (a header alone; sums that have only a SHA-256 of a tensor). */
 SAFETENSORS_API int32_t safetensors_verify(
     const safetensors_file* file, const safetensors_sums* sums,
     int32_t (*report)(void* context, const safetensors_damage* damage), void* context,

@@ -13,6 +13,8 @@
 
 namespace safetensors {
 
+class ByteSource;
+
 /// Size limits of an index, in bytes and in distinct files.
 inline constexpr std::uint64_t kMaxIndexSize = 100'000'000;
 inline constexpr std::size_t kMaxIndexFiles = 100'000;
@@ -28,6 +30,10 @@ class SAFETENSORS_API ShardIndex {
   ///
   /// Throws: Error kIo, kNotRegularFile, kFileChanged; what parse() throws.
   [[nodiscard]] static ShardIndex read(const std::filesystem::path& path);
+  /// Reads the index from a source, which errors call `path`. Throws: what read_at and parse()
+  /// throw.
+  [[nodiscard]] static ShardIndex read(const ByteSource& source,
+                                       const std::filesystem::path& path = {});
   /// Parses the text of an index, which errors call `path`. Ignores values outside `weight_map`,
   /// except `total_size`.
   ///

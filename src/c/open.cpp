@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "c/file.hpp"
 #include "c/guard.hpp"
+#include "c/model_source.hpp"
 #include "c/options.hpp"
 #include "c/path.hpp"
 #include "c/source.hpp"
@@ -61,28 +63,60 @@ safetensors_options file_options_of(const safetensors_options* given) {
   return options;
 }
 
-/// Opens files of paths, and compares them with sums if there are any.
-class Opener {
- public:
-  explicit Opener(const safetensors_options& options) : options_(open_options_of(options)) {
-    if (options.sums != nullptr) sums_ = options.sums->sums;
-  }
+/// The sums that files are compared with; nullptr if there are none.
+std::shared_ptr<const safetensors::c::OpenSums> sums_of(const safetensors_options& options) {
+  return options.sums == nullptr ? nullptr : options.sums->sums;
+}
 
-  SafeOpen operator()(const std::filesystem::path& path) const {
-    if (!sums_) return SafeOpen(path, options_);
-    return SafeOpen(safetensors::checked_source(safetensors::open_source(path, options_),
-                                                sums_->by_file.digests_of(path), path),
-                    path);
-  }
+SafeOpen open_checked(std::shared_ptr<const safetensors::ByteSource> source,
+                      const safetensors::c::OpenSums& sums, const std::filesystem::path& path) {
+  return SafeOpen(
+      safetensors::checked_source(std::move(source), sums.by_file.digests_of(path), path), path);
+}
 
- private:
-  safetensors::OpenOptions options_;
-  std::shared_ptr<const safetensors::c::OpenSums> sums_;
-};
+/// Returns what opens files of paths, and compares them with sums if there are any.
+safetensors::Model::Opener opener_of(const safetensors_options& options) {
+  return [files = open_options_of(options),
+          sums = sums_of(options)](const std::filesystem::path& path) {
+    return sums ? open_checked(safetensors::open_source(path, files), *sums, path)
+                : SafeOpen(path, files);
+  };
+}
+
+/// Returns what opens the files of a model of the caller's folder.
+safetensors::Model::Opener opener_of(const safetensors_options& options,
+                                     std::shared_ptr<const safetensors::c::CallerFolder> folder,
+                                     const safetensors::FoundModel& found) {
+  std::map<std::filesystem::path::string_type, std::string> names;  // by paths
+  for (std::size_t i = 0; i < found.files.size(); ++i) {
+    names.emplace(found.path(i).native(), found.files[i]);
+  }
+  return [folder = std::move(folder), names = std::move(names),
+          sums = sums_of(options)](const std::filesystem::path& path) {
+    auto source = folder->open(names.at(path.native()), path);
+    return sums ? open_checked(std::move(source), *sums, path) : SafeOpen(std::move(source), path);
+  };
+}
+
+safetensors::ModelChoice choice_of(const safetensors_options& options) {
+  return {.name = std::string(text_of(options.name, options.name_size, "name")),
+          .variant = std::string(text_of(options.variant, options.variant_size, "variant"))};
+}
+
+/// Opens a model. is_whole: a folder or an index led to its files.
+safetensors_file* opened_model(safetensors::FoundModel found, safetensors::Model::Opener opener,
+                               const safetensors_options& options, bool is_whole) {
+  safetensors::Model model(std::move(found), std::move(opener));
+  if (is_whole && options.sums != nullptr) {
+    safetensors::refuse_absent(model, options.sums->sums->sums);
+  }
+  if ((options.flags & SAFETENSORS_OPEN_ALL) != 0) model.open_all();
+  return new safetensors_file(std::move(model), is_whole);
+}
 
 void refuse_sums(const safetensors_options& options) {
   if (options.sums == nullptr) return;
-  fail(ErrorCode::kInvalidArgument, "sums are for safetensors_open and safetensors_open_model");
+  fail(ErrorCode::kInvalidArgument, "sums are for safetensors_open and for models");
 }
 
 std::span<const std::byte> bytes_at(const void* bytes, std::size_t nbytes, const char* what) {
@@ -98,7 +132,7 @@ std::int32_t safetensors_open(const char* path, std::size_t path_size,
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     const safetensors_options given = file_options_of(options);
-    *file = new safetensors_file(Opener(given)(path_of(path, path_size)));
+    *file = new safetensors_file(opener_of(given)(path_of(path, path_size)));
   });
 }
 
@@ -109,19 +143,29 @@ std::int32_t safetensors_open_model(const char* path, std::size_t path_size,
     check_pointer(model, 1, "model");
     const safetensors_options given = options_of(options, "options");
     safetensors::c::check_flags(given.flags, kFileFlags | SAFETENSORS_OPEN_ALL);
-    const safetensors::ModelChoice choice = {
-        .name = std::string(text_of(given.name, given.name_size, "name")),
-        .variant = std::string(text_of(given.variant, given.variant_size, "variant"))};
     const std::filesystem::path where = path_of(path, path_size);
     std::error_code ignored;
     const bool is_folder = std::filesystem::is_directory(where, ignored);
-    safetensors::Model opened(safetensors::find_model_files(where, choice), Opener(given));
-    const bool is_whole = is_folder || !opened.found().index.empty();
-    if (is_whole && given.sums != nullptr) {
-      safetensors::refuse_absent(opened, given.sums->sums->sums);
-    }
-    if ((given.flags & SAFETENSORS_OPEN_ALL) != 0) opened.open_all();
-    *model = new safetensors_file(std::move(opened), is_whole);
+    safetensors::FoundModel found = safetensors::find_model_files(where, choice_of(given));
+    const bool is_whole = is_folder || !found.index.empty();
+    *model = opened_model(std::move(found), opener_of(given), given, is_whole);
+  });
+}
+
+std::int32_t safetensors_open_model_source(const safetensors_model_source* source,
+                                           const char* label, std::size_t label_size,
+                                           const safetensors_options* options,
+                                           safetensors_file** model, safetensors_error* error) {
+  return guarded(error, [&] {
+    const auto folder = safetensors::c::folder_of(source);
+    check_pointer(model, 1, "model");
+    const safetensors_options given = options_of(options, "options");
+    safetensors::c::check_flags(given.flags, SAFETENSORS_OPEN_ALL);
+    if (given.backend != 0) fail(ErrorCode::kInvalidArgument, "a source has no backend");
+    safetensors::FoundModel found =
+        folder->find_model(safetensors::c::label_of(label, label_size, "label"), choice_of(given));
+    safetensors::Model::Opener opener = opener_of(given, folder, found);
+    *model = opened_model(std::move(found), std::move(opener), given, true);
   });
 }
 

@@ -18,7 +18,7 @@ void CallerSource::read_at(std::uint64_t offset, std::span<std::byte> to) const 
   while (!to.empty()) {
     safetensors_error error{};
     const std::int64_t count = source_.read(source_.context, offset, to.data(), to.size(), &error);
-    if (count < 0) fail_read(error);
+    if (count < 0) fail_called(error, label_, "the source failed");
     if (count == 0) {
       fail(ErrorCode::kFileChanged,
            "the source ends after " + counted(offset, "byte") + ": it said that it has " +
@@ -45,7 +45,8 @@ ReadCost CallerSource::cost() const noexcept {
   return cost;
 }
 
-void CallerSource::fail_read(const safetensors_error& error) const {
+void fail_called(const safetensors_error& error, const std::filesystem::path& label,
+                 const char* otherwise) {
   if (error.code == SAFETENSORS_STOPPED) throw Stopped{error.detail};
   if (error.code == SAFETENSORS_OUT_OF_MEMORY) throw std::bad_alloc();
   const bool is_code = error.code > 0 && error.code <= static_cast<int>(kErrorCodeCount);
@@ -56,10 +57,9 @@ void CallerSource::fail_read(const safetensors_error& error) const {
       clipped({error.text, static_cast<std::size_t>(end - std::begin(error.text))});
   if (text.empty() && error.os_error != 0) {
     fail(code, "",
-         {.path = label_, .os_error = error.os_error, .operation = ErrorContext::Operation::kRead});
+         {.path = label, .os_error = error.os_error, .operation = ErrorContext::Operation::kRead});
   }
-  fail(code, text.empty() ? "the source failed" : text,
-       {.path = label_, .os_error = error.os_error});
+  fail(code, text.empty() ? otherwise : text, {.path = label, .os_error = error.os_error});
 }
 
 std::shared_ptr<CallerSource> source_of(const safetensors_source* source) {

@@ -2,6 +2,7 @@
 #include "safetensors/model_files.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -36,28 +37,40 @@ Error about_folder(const Error& error, const fs::path& folder) {
   return {error.code(), error.what() + ("; " + below), {.path = folder}};
 }
 
+using ReadIndex = std::function<ShardIndex(const std::string& index)>;
+
+/// Chooses a model among names, and keeps the content of its index.
+FoundModel choose_among(std::vector<std::string> names, const fs::path& folder,
+                        const ModelChoice& choice, const ReadIndex& read_index,
+                        const std::function<bool(const std::string& file)>& exists) {
+  std::optional<ShardIndex> content;
+  const FolderQuestions questions{.files_of_index =
+                                      [&](const std::string& index) {
+                                        content = read_index(index);
+                                        return content->files();
+                                      },
+                                  .exists = exists};
+  ModelFiles model = choose_model_files(std::move(names), choice, questions);
+  if (model.form != ModelForm::kIndex) content.reset();
+  return {std::move(model), folder, std::move(content)};
+}
+
 FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
                     const std::optional<std::vector<std::string>>& given) {
+  const ReadIndex read_index = [&](const std::string& index) {
+    return ShardIndex::read(folder / path_of_name(index));
+  };
+  const auto exists = [&](const std::string& file) {
+    if (given && std::ranges::find(*given, file) != given->end()) return true;
+    std::error_code ignored;
+    return fs::exists(folder / path_of_name(file), ignored);
+  };
   for (;;) {
     const FolderNames names = names_in(folder);
-    std::optional<ShardIndex> content;
-    const FolderQuestions questions{
-        .files_of_index =
-            [&](const std::string& index) {
-              content = ShardIndex::read(folder / path_of_name(index));
-              return content->files();
-            },
-        .exists =
-            [&](const std::string& file) {
-              if (given && std::ranges::find(*given, file) != given->end()) return true;
-              std::error_code ignored;
-              return fs::exists(folder / path_of_name(file), ignored);
-            },
-    };
-    std::optional<ModelFiles> model;
+    std::optional<FoundModel> model;
     std::optional<Error> error;
     try {
-      model = choose_model_files(given ? *given : names.files, choice, questions);
+      model = choose_among(given ? *given : names.files, folder, choice, read_index, exists);
     } catch (const Error& thrown) {
       error = thrown;
     }
@@ -65,8 +78,7 @@ FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
     const bool is_default = model && model->index == index_file_name("model");
     if (!is_default && !check_saves(folder, names.all, choice, model ? &*model : nullptr)) continue;
     if (error) throw about_folder(*error, folder);
-    if (model->form != ModelForm::kIndex) content.reset();
-    return {*std::move(model), folder, std::move(content)};
+    return *std::move(model);
   }
 }
 
@@ -91,6 +103,18 @@ FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
     found.files = {display_path(path.filename())};
   }
   return found;
+}
+
+FoundModel find_model_among(std::vector<std::string> names, const fs::path& folder,
+                            const ReadIndex& read_index, const ModelChoice& choice) {
+  const std::set<std::string> present(names.begin(), names.end());
+  std::erase_if(names, [](const std::string& name) { return name.find('/') != std::string::npos; });
+  try {
+    return choose_among(std::move(names), folder, choice, read_index,
+                        [&](const std::string& file) { return present.contains(file); });
+  } catch (const Error& error) {
+    throw error.with_context({}, folder);
+  }
 }
 
 fs::path FoundModel::path(std::size_t file) const { return folder / path_of_name(files[file]); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model_folders.hpp"
+#include "safetensors/byte_source.hpp"
 #include "safetensors/detail/saved_names.hpp"
 #include "safetensors/model_files.hpp"
 #include "support.hpp"
@@ -290,4 +291,37 @@ TEST_CASE("the model of a local path") {
   CHECK(single.files == Names{"model.safetensors"});
   CHECK(single.remarks.size() == 1);
   CHECK(!single.content);
+}
+
+TEST_CASE("the model of a folder that the program reads is chosen by the same rule") {
+  std::size_t count = 0;
+  for (const Row& row : table()) {
+    if (test::has_dead_links(row)) continue;
+    CAPTURE(row.title);
+    ++count;
+    std::string answer;
+    const std::string outcome = test::outcome_of([&] {
+      const auto found = safetensors::find_model_among(
+          Names(row.there.begin(), row.there.end()), "folder",
+          [&](const std::string& index) {
+            std::string map;
+            for (const std::string& file : row.indexes.at(index)) {
+              map += (map.empty() ? "\"" : ", \"") + file + "\": \"" + file + "\"";
+            }
+            const std::string text = "{\"weight_map\": {" + map + "}}";
+            return safetensors::ShardIndex::read(
+                safetensors::MemorySource(std::as_bytes(std::span(text))), index);
+          },
+          row.choice);
+      answer = joined(found.files) + (found.remarks.empty() ? "" : " !");
+      CHECK(found.content.has_value() == (found.form == ModelForm::kIndex));
+      CHECK(found.folder == "folder");
+    });
+    CHECK((outcome == "ok" ? answer : outcome) == row.answer);
+  }
+  CHECK(count > 100);
+  const auto error =
+      test::error_of([] { (void)safetensors::find_model_among({"README.md"}, "some folder", {}); });
+  CHECK(error.code() == test::ErrorCode::kNoModel);
+  CHECK(error.path() == "some folder");
 }

@@ -154,11 +154,6 @@ SAFETENSORS_API int32_t safetensors_weights_look(const safetensors_weights* weig
                                                  safetensors_weights_info* info,
                                                  safetensors_error* error);
 
-/* A text of a table, with its size. */
-typedef struct safetensors_text {
-  const char* data;
-  size_t size;
-} safetensors_text;
 /* Lists of a model. */
 enum {
   SAFETENSORS_LIST_UNMAPPED = 0, /* names in the file that no rule maps */

@@ -92,9 +92,6 @@ static_assert(offsetof(safetensors_weights_info, output_name) == 32);
 static_assert(offsetof(safetensors_weights_info, output_name_size) == 40);
 static_assert(offsetof(safetensors_weights_info, format) == 48);
 static_assert(offsetof(safetensors_weights_info, reserved) == 52);
-static_assert(sizeof(safetensors_text) == 16);
-static_assert(offsetof(safetensors_text, data) == 0);
-static_assert(offsetof(safetensors_text, size) == 8);
 static_assert(sizeof(safetensors_weight) == 144);
 static_assert(offsetof(safetensors_weight, name) == 0);
 static_assert(offsetof(safetensors_weight, name_size) == 8);
@@ -169,8 +166,6 @@ static_assert(std::is_same_v<decltype(safetensors_weights_info::output_name), co
 static_assert(std::is_same_v<decltype(safetensors_weights_info::output_name_size), size_t>);
 static_assert(std::is_same_v<decltype(safetensors_weights_info::format), int32_t>);
 static_assert(std::is_same_v<decltype(safetensors_weights_info::reserved), uint32_t>);
-static_assert(std::is_same_v<decltype(safetensors_text::data), const char*>);
-static_assert(std::is_same_v<decltype(safetensors_text::size), size_t>);
 static_assert(std::is_same_v<decltype(safetensors_weight::name), const char*>);
 static_assert(std::is_same_v<decltype(safetensors_weight::name_size), size_t>);
 static_assert(std::is_same_v<decltype(safetensors_weight::source), const char*>);
