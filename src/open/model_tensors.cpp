@@ -29,9 +29,15 @@ std::vector<const TensorInfo*> entries_of(const Header& header,
   std::vector<const TensorInfo*> entries;
   // An index may claim far more names than the header can hold.
   entries.reserve(std::min(names.size(), header.size()));
+  // Most files have their tensors in the order of the index: then the next one is the next.
+  const std::span<const TensorInfo> all = header.tensors();
+  std::size_t next = 0;
   for (const std::string_view name : names) {
-    entries.push_back(header.find(name));
-    if (entries.back() == nullptr) fail_absent(name, file, index);
+    const bool is_next = next < all.size() && all[next].name == name;
+    const TensorInfo* const entry = is_next ? &all[next] : header.find(name);
+    if (entry == nullptr) fail_absent(name, file, index);
+    entries.push_back(entry);
+    next = static_cast<std::size_t>(entry - all.data()) + 1;
   }
   return entries;
 }
