@@ -26,8 +26,8 @@ constexpr unsigned kMaxDepth = 127;
 ///                                  kEntry --any other key--> kSkip, until its value ends
 class HeaderHandler : public JsonHandler {
  public:
-  HeaderHandler(HeaderBuilder& builder, bool has_escapes)
-      : builder_(builder), has_escapes_(has_escapes) {}
+  HeaderHandler(HeaderBuilder& builder, std::string_view json)
+      : JsonHandler(json), builder_(builder) {}
 
   /// Returns the tensor that error() is about; empty if there is none.
   [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
@@ -208,8 +208,6 @@ class HeaderHandler : public JsonHandler {
            stop("nested deeper than " + std::to_string(kMaxDepth) + " levels");
   }
 
-  bool check_text(std::string_view text) { return !has_escapes_ || JsonHandler::check_text(text); }
-
   bool read_top_key(std::string_view key) {
     if (key == kMetadataKey) {
       if (saw_metadata_) {
@@ -308,7 +306,6 @@ class HeaderHandler : public JsonHandler {
   }
 
   HeaderBuilder& builder_;
-  bool has_escapes_;
   State state_ = State::kStart;
   unsigned depth_ = 0;
   unsigned skip_base_ = 0;
@@ -326,7 +323,7 @@ class HeaderHandler : public JsonHandler {
 }  // namespace
 
 void read_header(std::string_view json, HeaderBuilder& builder) {
-  HeaderHandler handler(builder, json.find('\\') != std::string_view::npos);
+  HeaderHandler handler(builder, json);
   rapidjson::MemoryStream stream(json.data(), json.size());
   rapidjson::Reader reader;
   const rapidjson::ParseResult result = reader.Parse(stream, handler);

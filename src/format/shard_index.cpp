@@ -33,10 +33,10 @@ std::string_view without_dots(std::string_view path) {
 ///     depth 1       depth 2                               depth 2
 class ShardIndexHandler : public JsonHandler {
  public:
-  explicit ShardIndexHandler(std::size_t json_nbytes) {
+  explicit ShardIndexHandler(std::string_view json) : JsonHandler(json) {
     // The maximum: reserved memory that is not touched costs nothing, and growing would copy.
-    index_.text_.reserve(json_nbytes);
-    index_.entries_.reserve(json_nbytes / kShortestEntry + 1);
+    index_.text_.reserve(json.size());
+    index_.entries_.reserve(json.size() / kShortestEntry + 1);
   }
 
   /// The tensor that error() is about; empty if there is none.
@@ -168,13 +168,14 @@ class ShardIndexHandler : public JsonHandler {
     const auto name = [this](const ShardIndex::Entry& entry) {
       return std::string_view(index_.text_.data() + entry.begin, entry.size);
     };
-    const auto comes_before = [&](const auto& a, const auto& b) {
+    // Most programs write their indexes sorted, and then no name occurs twice.
+    const auto wrong =
+        std::adjacent_find(entries.begin(), entries.end(),
+                           [&](const auto& a, const auto& b) { return name(a) >= name(b); });
+    if (wrong == entries.end()) return;
+    std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
       return std::pair(name(a), a.begin) < std::pair(name(b), b.begin);
-    };
-    // Most programs write their indexes sorted.
-    if (!std::is_sorted(entries.begin(), entries.end(), comes_before)) {
-      std::sort(entries.begin(), entries.end(), comes_before);
-    }
+    });
     const auto twice =
         std::adjacent_find(entries.begin(), entries.end(),
                            [&](const auto& a, const auto& b) { return name(a) == name(b); });
@@ -206,10 +207,10 @@ ShardIndex parse_index(std::string_view json) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
   if (!find_invalid_utf8(json)) {
-    ShardIndexHandler handler(json.size());
+    ShardIndexHandler handler(json);
     if (read_plain_document(json, handler)) return std::move(handler).finish();
   }
-  ShardIndexHandler handler(json.size());
+  ShardIndexHandler handler(json);
   if (const auto fault = read_json_document(json, {.allows_nan = true}, handler)) {
     const bool is_ours = fault->kind == JsonFault::Kind::kRefused;
     fail(ErrorCode::kInvalidHeaderJson,

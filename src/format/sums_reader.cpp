@@ -35,6 +35,8 @@ class SumsHandler : public JsonHandler {
  public:
   using Kind = JsonKind;
 
+  explicit SumsHandler(std::string_view json) : JsonHandler(json) {}
+
   /// Takes a value, or the beginning of a list or an object.
   bool value(Kind kind, std::string_view text) {
     if (kind == Kind::kString && !check_text(text)) return false;
@@ -343,7 +345,7 @@ class SumsHandler : public JsonHandler {
 
 Sums Sums::parse(std::string_view json) {
   if (json.size() > kMaxSumsSize) fail_sums("more than " + grouped(kMaxSumsSize) + " bytes");
-  SumsHandler handler;
+  SumsHandler handler(json);
   if (const auto fault = read_json_document(json, {}, handler)) {
     if (fault->kind == JsonFault::Kind::kRefused) fail_sums(handler.error());
     fail_sums("not JSON: " + fault->why + " (at byte " + std::to_string(fault->offset) + ")");
