@@ -325,10 +325,10 @@ typedef struct safetensors_model_source {
   const safetensors_text* names;
   size_t name_count;
   /* Opens the index, or a file of the model: `name` is one of `names`, or what the index says; it
-   * is valid during the call. Sets *source, which is 0 before, to what safetensors_open_source
-   * takes, and returns 0. To fail, returns another number after setting *error as `read` of a
-   * source does; an `os_error` of ENOENT says that there is no such file. Then *source is not
-   * taken.
+   * is valid during the call. Sets *source to what safetensors_open_source takes, with its `size`,
+   * and returns 0. Before, *source is 0, with room for later versions of the struct. To fail,
+   * returns another number after setting *error as `read` of a source does; an `os_error` of ENOENT
+   * says that there is no such file. Then *source is not taken.
    *
    * Called by any thread, for different files by several at once, when something of a file is first
    * requested; and again if the file could not be opened. Neither `open` nor the sources may call a
@@ -343,10 +343,11 @@ typedef struct safetensors_model_source {
 /* Opens a model of one or several files, as safetensors_open_model does a folder. `label` names the
  * folder in errors and paths, and may be empty. Of the options, only the flag SAFETENSORS_OPEN_ALL,
  * name, variant and sums may be set. Close *model with safetensors_close. The sources and the
- * folder are released when the model, and all loads and patches of it, are freed. Safe for
- * untrusted input. Codes: those of safetensors_open_model except NOT_REGULAR_FILE; STOPPED, the
- * codes that the callbacks fail with, INVALID_ARGUMENT (options of local files, a source that is
- * wrong or returns more than it was asked for). */
+ * folder are released when the model, and all loads and patches of it, are freed.
+ * Safe for untrusted input.
+ * Codes: those of safetensors_open_model except NOT_REGULAR_FILE; STOPPED, the codes that the
+ * callbacks fail with, INVALID_ARGUMENT (options of local files, a source that is wrong or returns
+ * more than it was asked for). */
 SAFETENSORS_API int32_t safetensors_open_model_source(const safetensors_model_source* source,
                                                       const char* label, size_t label_size,
                                                       const safetensors_options* options,
@@ -619,7 +620,7 @@ SAFETENSORS_API int32_t safetensors_digest(const safetensors_tensor* tensor,
                                            safetensors_error* error);
 /* A range of a file that differs from its sums. The texts are NUL-terminated. */
 typedef struct safetensors_damage {
-  const char* text; /* one line, without the file */
+  const char* text; /* one line */
   const char* file;
   const char* tensor;   /* empty: the header, the size or the whole file */
   const char* expected; /* digest of the range's first block, such as "xxh3-64:99aa06d3014798d8";

@@ -60,7 +60,7 @@ struct Damage {
   std::string expected;
   std::string found;
 };
-/// Returns one line about a range, without its file.
+/// Returns one line about a range, which need not name its file.
 [[nodiscard]] SAFETENSORS_API std::string text_of(const Damage& damage);
 
 /// Returns a source of the same bytes that compares them with digests as they are read. Files,
