@@ -112,9 +112,9 @@ std::int32_t safetensors_verify(const safetensors_file* file, const safetensors_
     check_pointer(sums, 1, "sums");
     check_pointer(count, 1, "count");
     const Watch watching(watch);
-    safetensors::VerifyOptions options{.is_whole = file->is_whole_model(),
-                                       .interrupt = watching.interrupt(),
-                                       .progress = watching.progress()};
+    safetensors::VerifyOptions options{.is_whole = file->is_whole_model()};
+    options.interrupt = watching.interrupt();
+    options.progress = watching.progress();
     if (report != nullptr) {
       options.report = [=](const Damage& damage) { report_damage(report, context, damage); };
     }
