@@ -117,6 +117,7 @@ struct Memory {
   /// Returns the names of the files that were opened.
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> all;
+    all.reserve(opened.size());
     for (const Source& each : opened) all.push_back(each.name);
     return all;
   }
@@ -314,6 +315,7 @@ TEST_CASE("C: several threads use one model of the program's files") {
     REQUIRE(memory.open_model(&model) == SAFETENSORS_OK);
     std::atomic<int> right = 0;
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
         for (std::size_t k = 0; k < kTensors.size(); ++k) {

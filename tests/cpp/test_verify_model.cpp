@@ -59,6 +59,7 @@ struct Files {
     Sums all;
     std::map<std::string, safetensors::TensorSums> tensors;
     std::vector<Sums> kept;
+    kept.reserve(content.size());
     for (const auto& [name, bytes] : content) {
       kept.push_back(safetensors::make_sums(safetensors::MemorySource(bytes), name));
     }
@@ -91,6 +92,7 @@ constexpr const char* kIndex = R"({"weight_map": {"a": "one.safetensors", "b": "
 
 std::vector<std::string> texts_of(const std::vector<Damage>& damage) {
   std::vector<std::string> texts;
+  texts.reserve(damage.size());
   for (const Damage& each : damage) {
     CHECK(each.begin <= each.end);
     texts.push_back(each.file.filename().string() + ": " + text_of(each));
