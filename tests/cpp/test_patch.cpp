@@ -82,6 +82,22 @@ TEST_CASE("a record makes the target of the base, in all types") {
   }
 }
 
+TEST_CASE("a record has the positions of any number of elements") {
+  std::mt19937_64 random(2);
+  for (std::uint64_t count = 1; count <= 200; ++count) {
+    CAPTURE(count);
+    const std::vector<std::uint64_t> shape = {count};
+    const PatchBytes base(2 * static_cast<std::size_t>(count));
+    PatchBytes target = base;
+    for (std::size_t i = 0; i < count; ++i) target[2 * i] ^= static_cast<std::byte>(random() & 1);
+    target.back() = std::byte{1};  // the last one has changed
+    const EncodedPatch encoded = safetensors::encode_patch(Dtype::kF16, shape, base, target);
+    PatchBytes tensor = base;
+    PatchRecord(encoded.record, encoded.values, Dtype::kF16, kXxh3).apply(tensor);
+    CHECK(tensor == target);
+  }
+}
+
 TEST_CASE("a record, its values and tensors may be at any address") {
   const auto odd = [](const PatchBytes& bytes) {
     PatchBytes moved(1);
