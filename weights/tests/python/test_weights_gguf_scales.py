@@ -170,7 +170,9 @@ def test_fusing(tmp_path):
                 w.fuse_weights(q, k)
             assert caught.value.code == "mixed_types"
             if kind == "NVFP4":
-                assert "NVFP4 [2, 64] with a scale beside it" in str(caught.value)
+                text = str(caught.value)
+                assert "it is NVFP4 [2, 64] with a scale beside it and cannot" in text
+                assert "which is NVFP4 [2, 64] with" not in text
                 with pytest.raises(WeightsError, match="with a scale"):
                     w.fuse_weights(k, v)
                 continue
@@ -222,12 +224,15 @@ def test_parameters_of_gemma_4(tmp_path):
         "blk.0.ffn_down_exps.scale": np.float32([1, 2, 3]),
         "blk.0.ffn_gate_up_exps.weight": stored("NVFP4", (3, 2, 64)),
         "blk.0.ffn_gate_up_exps.scale": np.float32([1, 2, 3]),
+        "blk.0.ffn_gate_exps.weight": stored("NVFP4", (3, 2, 64)),
+        "blk.0.ffn_gate_exps.scale": np.float32([1, 2, 3]),
     }
     path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "gemma4"}, tensors)
     with open_weights(path) as w:
         own = [name for name in w if name.endswith(".scale")]
         assert own == ["layers.0.ffn.experts.down.scale", "layers.0.ffn.router.scale"]
-        assert list(w["layers.0.ffn.experts.gate_up.weight"].parts()) == ["weight", "scale"]
+        for part in ("gate_up", "gate"):
+            assert [*w[f"layers.0.ffn.experts.{part}.weight"].parts()] == ["weight", "scale"]
         assert list(w["layers.0.ffn.experts.down.weight"].parts()) == ["weight"]
 
 
