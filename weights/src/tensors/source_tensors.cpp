@@ -1,6 +1,6 @@
 #include "tensors/source_tensors.hpp"
 
-#include <optional>
+#include <algorithm>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -72,19 +72,21 @@ void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) con
 }
 
 SourceTensors::SourceTensors(const FoundModel& found, const ModelOptions& options,
-                             std::vector<std::string>& warnings)
-    : files_(open_files(found, options.mmap)) {
-  tensors_.reserve(files_.size());
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    const ModelTensor tensor = files_.tensor(i);
-    tensors_.push_back({&files_.file(tensor.file), tensor.info});
+                             std::vector<std::string>& warnings) {
+  const safetensors::Model model = open_files(found, options.mmap);
+  files_.reserve(model.file_count());
+  for (std::size_t i = 0; i < model.file_count(); ++i) files_.push_back(model.file(i));
+  tensors_.reserve(model.size());
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const ModelTensor tensor = model.tensor(i);
+    tensors_.push_back({&files_[tensor.file], tensor.info});
   }
   if (found.content) check_index(found, *found.content, options.strict_index, warnings);
 }
 
 const SourceTensor* SourceTensors::find(std::string_view name) const noexcept {
-  const std::optional<std::size_t> number = files_.number_of(name);
-  return number ? &tensors_[*number] : nullptr;
+  const auto tensor = std::ranges::lower_bound(tensors_, name, {}, tensor_name);
+  return tensor != tensors_.end() && tensor_name(*tensor) == name ? &*tensor : nullptr;
 }
 
 void SourceTensors::check_index(const FoundModel& found, const ShardIndex& index, bool strict,
@@ -94,7 +96,7 @@ void SourceTensors::check_index(const FoundModel& found, const ShardIndex& index
   std::size_t next = 0;                          // in the index
   for (const SourceTensor& tensor : tensors_) {  // sorted, as the index is
     const int order = next == index.size() ? -1 : tensor_name(tensor).compare(index.name(next));
-    if (order > 0 || (order == 0 && tensor.file != &files_.file(index.file(next)))) break;
+    if (order > 0 || (order == 0 && tensor.file != &files_[index.file(next)])) break;
     if (order == 0) {
       ++next;
     } else if (extras++ == 0) {

@@ -58,14 +58,14 @@ class SourceTensors {
   /// Returns all tensors, sorted by name.
   [[nodiscard]] std::span<const SourceTensor> all() const noexcept { return tensors_; }
   [[nodiscard]] const SourceTensor* find(std::string_view name) const noexcept;
-  [[nodiscard]] const SafeOpen& first_file() const { return files_.file(0); }
+  [[nodiscard]] const SafeOpen& first_file() const { return files_.front(); }
 
  private:
   void check_index(const FoundModel& found, const ShardIndex& index, bool strict,
                    std::vector<std::string>& warnings) const;
 
-  safetensors::Model files_;
-  std::vector<SourceTensor> tensors_;  // by their numbers in files_
+  std::vector<SafeOpen> files_;  // tensors point into it
+  std::vector<SourceTensor> tensors_;
 };
 
 }  // namespace safetensors::weights
