@@ -29,7 +29,8 @@ def run(block: str, folder: Path) -> list[tuple[str, int]]:
     """
     script = _SHELL
     for command, _ in commands_of(block):
-        script += f'(exit "$status")\n{command}\nstatus=$?; echo "{_END}$status"\n'
+        # As for a user who types, what two commands write has different times.
+        script += f'sleep 0.02; (exit "$status")\n{command}\nstatus=$?; echo "{_END}$status"\n'
     # Python's output is buffered, as that of most users is.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     done = subprocess.run(
