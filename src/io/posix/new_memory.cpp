@@ -56,6 +56,7 @@ std::chrono::nanoseconds thread_time() noexcept {
 
 /// Provides huge pages until one comes slowly. Provides none if one came slowly a moment ago.
 void provide_quick_huge(std::span<std::byte> pages) noexcept {
+  if (pages.empty()) return;
   Clock::time_point clock = Clock::now();
   if (clock.time_since_epoch().count() < back_off_until.load(std::memory_order_relaxed)) return;
   std::chrono::nanoseconds thread = thread_time();
