@@ -59,6 +59,7 @@ def objects(tmp_path):
         file.prefetch() as loader,
     ):
         writer = safe_create(tmp_path / "c.safetensors")
+        save = save_file_async({"a": np.ones(3)}, tmp_path / "d.safetensors")
         pickled = [
             file.get_tensor_meta("a"),
             safetensors.summary(path),
@@ -83,7 +84,7 @@ def objects(tmp_path):
             iter(loader),
             safetensors.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
             writer,
-            save_file_async({"a": np.ones(3)}, tmp_path / "d.safetensors"),
+            save,
             patch,
             model,
             model["a"],
@@ -91,6 +92,7 @@ def objects(tmp_path):
         ]
         yield pickled, refused
         writer.abort()
+        save.result(60)
 
 
 # Made by readers only, or by the user of the package.

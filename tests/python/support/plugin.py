@@ -97,6 +97,14 @@ def upstream(request):
     peer.close()
 
 
+@pytest.fixture(autouse=True)
+def no_save_left():
+    """Fails a test that ends before its saves do: its folder may be removed first."""
+    yield
+    module = sys.modules.get("safetensors._saving.save_async")
+    assert module is None or not module._saves.running
+
+
 @pytest.fixture
 def leases(tmp_path):
     """Skips the test unless a write lease tells whether others use a file."""
