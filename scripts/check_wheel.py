@@ -21,7 +21,11 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-MODULES = {"PyInit__core", "PyInit__weights"}  # of one file, whose name is the first's
+MODULES = {
+    "PyInit__core",
+    "PyInit__extra",
+    "PyInit__weights",
+}  # of one file, whose name is the first's
 DF_BIND_NOW = 0x8
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 LICENCES = {"LICENSE", "RapidJSON", "libc++", "libstdc++", "pybind11", "xxHash"}

@@ -109,7 +109,7 @@ check_gil() {
 import importlib, sys
 import safetensors, safetensors.numpy
 
-for name in ("_core", "_weights", "delta", "plan", "signing", "weights"):
+for name in ("_core", "_extra", "_weights", "delta", "plan", "signing", "weights"):
     importlib.import_module("safetensors." + name)
 assert not sys._is_gil_enabled(), "the GIL is on"
 print("   the GIL is off:", sys.version)

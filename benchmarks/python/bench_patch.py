@@ -5,7 +5,7 @@
 One BF16 tensor, of which a share of the values moves by one ulp. Needs numpy and zstandard. The
 implementations take turns. Printed are the minima, in GB of the tensor a second, and the ratios:
 
-* encode: `_core._encode_patch` against NumPy's mask and flatnonzero, both without digests;
+* encode: `_extra._encode_patch` against NumPy's mask and flatnonzero, both without digests;
 * encode + digest: the same, each with XXH3-128 of the new tensor;
 * apply: reading a patch in memory, checking the base and writing, against unzstd and XOR in place;
 * size: record and values against XOR and zstd, level 1.
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from safetensors import _core, delta
+from safetensors import _extra, delta
 
 DIGEST = "xxh3-128:" + 32 * "0"
 
@@ -40,7 +40,7 @@ def make(mb: int, share: float) -> tuple[Any, Any]:
 
 def digest(tensor: Any) -> str:
     """Returns the digest of a tensor."""
-    hasher = _core._TensorHasher("BF16", tensor.shape)
+    hasher = _extra._TensorHasher("BF16", tensor.shape)
     hasher.update(tensor)
     return hasher.digest()
 
@@ -58,7 +58,7 @@ def measure(mb: int, share: float, rounds: int) -> None:
     xored = zstandard.ZstdCompressor(level=1).compress((old ^ new).tobytes())
 
     def encode(**digests: str) -> tuple[bytes, bytes, int]:
-        encoded = _core._encode_patch(old, new, "BF16", old.shape, **digests)
+        encoded = _extra._encode_patch(old, new, "BF16", old.shape, **digests)
         assert encoded is not None, "some units differ"
         return encoded[:3]
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from . import _core
+from . import _extra
 from ._warn import warn
 
 SUFFIX = ".safetensors"
@@ -82,7 +82,7 @@ def choose(
     """
     name, variant = choice
     return FolderModel._make(
-        _core._choose_model_files(folder, names, name, variant, files_of_index, exists)
+        _extra._choose_model_files(folder, names, name, variant, files_of_index, exists)
     )
 
 
@@ -100,7 +100,7 @@ def of_directory(
         SafetensorError: as choose(); or an index is damaged, or a save was interrupted.
         OSError: the directory or the index cannot be read.
     """
-    model, index = _core._find_in_folder(directory, *choice, names)
+    model, index = _extra._find_in_folder(directory, *choice, names)
     return FolderModel._make(model), index
 
 
@@ -113,7 +113,7 @@ def all_files(directory: str) -> list[str]:
 def all_indexes(directory: str) -> list[str]:
     """Returns the names of all indexes that are not hidden, sorted."""
     parsed = {
-        name: _core._parse_model_file_name(name)
+        name: _extra._parse_model_file_name(name)
         for name in _files(directory)
         if name.endswith(".json") and name[0] != "."
     }

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from . import _core
+from . import _core, _extra
 from ._checking.absent import needed, refuse_absent
 from ._core import safe_open
 from ._errors import failure
@@ -67,7 +67,7 @@ def refuse_repeated(opened: list[Opened]) -> list[Opened]:
     load_files returns one dict, in which the second tensor would replace the first."""
     if len(opened) > 1:
         names = [names for _, _, names in opened]
-        _core._refuse_repeated(names, [shard.path for shard, _, _ in opened])
+        _extra._refuse_repeated(names, [shard.path for shard, _, _ in opened])
     return opened
 
 
@@ -188,4 +188,4 @@ def _open_shard(
     handle = opened or stack.enter_context(_open_file(shard, None, name, backend))
     if names is None:
         return handle, handle.offset_keys()
-    return handle, _core._names_in_order(handle, names, shard.index_path)
+    return handle, _extra._names_in_order(handle, names, shard.index_path)

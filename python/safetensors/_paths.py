@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._core import SafetensorError
-from ._core import _is_url as is_url
 from ._errors import Path, failure
+from ._extra import _is_url as is_url
 
 __all__ = [
     "absolute",

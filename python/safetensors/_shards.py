@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _core, _model_folder
+from . import _extra, _model_folder
 from ._core import SafetensorError
 from ._model_folder import BY_RULE, Choice, FolderModel
 from ._paths import is_url
@@ -173,7 +173,7 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
         if not unclear or choice != BY_RULE or is_url(path):
             raise
         directory = os.fsdecode(path)
-        _core._refuse_interrupted(directory)
+        _extra._refuse_interrupted(directory)
         if not any_files and _model_folder.all_indexes(directory):
             raise
         files = _model_folder.all_files(directory)
@@ -210,7 +210,7 @@ def _shards_of(
         return _shards_in(path, choice, names)
     choice.refuse_for(path)
     if path.endswith(".json"):
-        return _shards_of_index(path, *_core._read_index(path))
+        return _shards_of_index(path, *_extra._read_index(path))
     return [ShardFile(path)]
 
 

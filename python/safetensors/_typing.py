@@ -9,10 +9,36 @@ if TYPE_CHECKING:
 
     from ._checking.sums import Sums
     from ._range_reader import RangeReader
+
+    class SumsSource(Protocol):
+        """Checks a file of sums before it returns them."""
+
+        algorithm: str
+        """The one whose digests are compared."""
+
+        def _read_sums(self, path: str) -> Sums: ...
+
+    class FileOfLoad(Protocol):
+        """What of a `ShardFile` says whether sums are complete. See there."""
+
+        @property
+        def path(self) -> str: ...
+        @property
+        def names(self) -> list[str] | None: ...
+        @property
+        def index_path(self) -> str: ...
+        @property
+        def folder(self) -> str: ...
+        @property
+        def reader(self) -> object | None: ...
+        @property
+        def absent_from(self) -> str: ...
+
 else:
     Buffer = Any  # collections.abc.Buffer exists from Python 3.12 on
     RangeReader = Any  # would be imported for nothing
     Sums = Any
+    SumsSource = Any  # making a Protocol takes as long as importing a module
 
 __all__ = [
     "Buffer",
@@ -40,15 +66,6 @@ ProgressOption = bool | Progress | None
 """What to show: nothing, a bar if true, or what a function makes of the byte counts."""
 
 
-class SumsSource(Protocol):
-    """Checks a file of sums before it returns them."""
-
-    algorithm: str
-    """The one whose digests are compared."""
-
-    def _read_sums(self, path: str) -> Sums: ...
-
-
 Verify: TypeAlias = bool | Path | Mapping[str, str] | Sums | SumsSource | None
 """What files are compared with: see docs/verify.md."""
 
@@ -62,20 +79,3 @@ Digests = tuple[
 """The digests of a file, for the compiled module: its size, the digest of its header, the digest
 and the blocks of each tensor, whether other tensors are not compared, and the digest of the whole
 file. The last one excludes the others."""
-
-
-class FileOfLoad(Protocol):
-    """What of a `ShardFile` says whether sums are complete. See there."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def names(self) -> list[str] | None: ...
-    @property
-    def index_path(self) -> str: ...
-    @property
-    def folder(self) -> str: ...
-    @property
-    def reader(self) -> object | None: ...
-    @property
-    def absent_from(self) -> str: ...

@@ -9,7 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _json
-from ._core import SafetensorError, _parse_model_file_name
+from ._core import SafetensorError
+from ._extra import _parse_model_file_name
 from ._model_folder import BY_RULE, Choice
 from ._paths import is_url, open_at_once
 

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter as _Base
 from torch.distributed.checkpoint.storage import WriteResult
 
-from . import _core
+from . import _extra
 from ._dcp import boxes, rank_files
 from ._dcp.consolidate import consolidate
 from ._dcp.model import FullSizeModel, FullSizePart, Options, Place, check_written
@@ -111,7 +111,7 @@ class StorageWriter(_Base):
         Raises:
             ValueError: `name` or `max_shard_size` is not valid.
         """
-        _core._check_model_name(name, rank_files.MAX_NAME_NBYTES)
+        _extra._check_model_name(name, rank_files.MAX_NAME_NBYTES)
         parse_size(max_shard_size)
         refuse_url(path)
         self._folder = absolute(path)

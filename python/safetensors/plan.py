@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from . import _core
+from . import _extra
 from ._checking.absent import present, refuse_absent, with_absent
 from ._core import TensorMeta, safe_open
 from ._load_arguments import LoadArguments
@@ -273,7 +273,7 @@ class Plan(Mapping[str, Part]):
                     continue
                 (handle,) = set(handles.values())
                 group = (handle, [(name, self._parts[name]) for name in handles])
-                ((wanted, read, requests, largest),) = _core._explain([group], gap_bytes)
+                ((wanted, read, requests, largest),) = _extra._explain([group], gap_bytes)
                 found.append(FileReads(shard.path, len(handles), wanted, read, requests, largest))
         return found
 

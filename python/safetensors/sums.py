@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from . import _core
+from . import _extra
 from ._checking import digests as _digests
 from ._checking import sums as _sums
 from ._checking.sums import FileSums, Sums, TensorSums
@@ -78,7 +78,7 @@ class Made(NamedTuple):
             return not changed
 
         like = self.place.path_of(next(iter(self.sums.files)))
-        _core._write_beside(self.place.sums, self.sums.to_bytes(), like, fsync, is_current)
+        _extra._write_beside(self.place.sums, self.sums.to_bytes(), like, fsync, is_current)
         if changed:
             raise failure(
                 "file_changed",
@@ -182,10 +182,10 @@ def _make(
             names[shard.path] = [job.name for job in jobs]
             absent = sorted({*(shard.names or ())}.difference(names[shard.path]))
             if absent:
-                _core._fail_absent(absent[0], shard.path, shard.index_path)
+                _extra._fail_absent(absent[0], shard.path, shard.index_path)
             digests = _digests.add_file(tasks, file, algorithms, None, jobs, files)
             found[place.name_of(shard.path)] = digests
-        _core._refuse_repeated([*names.values()], [*names])
+        _extra._refuse_repeated([*names.values()], [*names])
         report.expect(tasks.nbytes)
         tasks.run()
     report.finish()

@@ -1,4 +1,4 @@
-// The extension module safetensors._core.
+// The extension module safetensors._core: what loads and saves of one file need.
 #include "register.hpp"
 
 #if PY_VERSION_HEX < 0x030C0000
@@ -21,23 +21,9 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_slice(m);
   register_open(m);
   register_load(m);
-  register_group(m);
-  register_model_files(m);
   register_read(m);
-  register_explain(m);
-  register_outline(m);
   register_bytes(m);
-  register_digest(m);
-  register_sums(m);
-  register_patch(m);
-  register_patch_file(m);
-  register_folder(m);
-  register_in_place(m);
   register_save(m);
-  register_staged_save(m);
-  register_model_writer(m);
-  register_writer(m);
-  register_rewrite(m);
 }
 
 #if PY_VERSION_HEX < 0x030C0000

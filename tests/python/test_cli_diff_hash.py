@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from safetensors import _core
+from safetensors import _extra
 from support import cli, file_builder
 from support.file_builder import raw
 
@@ -15,7 +15,7 @@ def sha256(data):
 
 
 def xxh3_128(data):
-    return _core._xxh3_128(data).removeprefix("xxh3-128:")
+    return _extra._xxh3_128(data).removeprefix("xxh3-128:")
 
 
 @pytest.mark.parametrize(

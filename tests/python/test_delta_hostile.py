@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from safetensors import _core, delta, safe_open
+from safetensors import _extra, delta, safe_open
 from support import file_builder
 from support.file_builder import Raw
 
@@ -18,17 +18,17 @@ TARGET[7] -= 1_000_000
 
 
 def digest_of(array):
-    hasher = _core._TensorHasher("I32", array.shape)
+    hasher = _extra._TensorHasher("I32", array.shape)
     hasher.update(array)
     return hasher.digest()
 
 
 def entries():
     """Returns the entries of a valid patch."""
-    record, values, *_ = _core._encode_patch(BASE.tobytes(), TARGET.tobytes(), "I32", BASE.shape)
-    removed = _core._whole_patch(None, "I32", (1,), base_digest=digest_of(np.zeros(1, "<i4")))
+    record, values, *_ = _extra._encode_patch(BASE.tobytes(), TARGET.tobytes(), "I32", BASE.shape)
+    removed = _extra._whole_patch(None, "I32", (1,), base_digest=digest_of(np.zeros(1, "<i4")))
     data = np.ones((2, 3), "<f4")
-    whole = _core._whole_patch(data, "F32", (2, 3), base_digest=None)
+    whole = _extra._whole_patch(data, "F32", (2, 3), base_digest=None)
     return {
         "r/x": Raw("U8", (len(record),), bytes(record)),
         "v/x": Raw("I32", (len(values) // 4,), bytes(values)),

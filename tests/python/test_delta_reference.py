@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safetensors import _core, delta
+from safetensors import _extra, delta
 from support.dtype_table import TABLE
 from support.patch_records import change_of
 
@@ -62,7 +62,7 @@ def test_the_codec_is_the_reference(row):
         ]:
             target = changed(base, share, pattern, random)
             old, new = base.tobytes(), target.tobytes()
-            encoded = _core._encode_patch(old, new, row.name, shape, set_values=set_values)
+            encoded = _extra._encode_patch(old, new, row.name, shape, set_values=set_values)
             assert (encoded is None) == (old == new)
             if encoded is None:
                 continue
@@ -100,13 +100,13 @@ def test_tensors_as_a_whole():
     after = reference.digest("F32", (2, 3), data)
     before = reference.digest("F32", (6,), data)
     texts = {"base_digest": "xxh3-128:" + before.hex()}
-    assert bytes(_core._whole_patch(data, "F32", (2, 3), base_digest=None)) == (
+    assert bytes(_extra._whole_patch(data, "F32", (2, 3), base_digest=None)) == (
         reference.encode_whole(None, after, data)
     )
-    assert bytes(_core._whole_patch(data, "F32", (2, 3), **texts)) == (
+    assert bytes(_extra._whole_patch(data, "F32", (2, 3), **texts)) == (
         reference.encode_whole(before, after, data)
     )
-    removed = _core._whole_patch(None, "F32", (6,), **texts)
+    removed = _extra._whole_patch(None, "F32", (6,), **texts)
     assert bytes(removed) == reference.encode_whole(before)
     assert reference.decode(bytes(removed), b"").kind == reference.REMOVED
 

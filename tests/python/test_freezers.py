@@ -79,9 +79,7 @@ def test_torch_is_imported_by_one_module():
         if re.search(r"^import torch\b", path.read_text(), re.MULTILINE)
     }
     assert not importing
-    script = (
-        "from safetensors._torch._module import torch as ours\nimport torch\nprint(torch is ours)"
-    )
+    script = "from safetensors._torch import torch as ours\nimport torch\nprint(torch is ours)"
     assert children.run(script).split() == ["True"]
 
 

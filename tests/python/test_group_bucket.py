@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from safetensors import SafetensorError, _core, safe_open  # noqa: E402
+from safetensors import SafetensorError, _extra, safe_open  # noqa: E402
 from safetensors._group import schedule  # noqa: E402
 from safetensors._group.bucket import Packer  # noqa: E402
 from safetensors._group.schedule import Broadcast  # noqa: E402
@@ -22,7 +22,7 @@ from support.rank_loads import loads, offsets, scheduled, small_limits  # noqa: 
 
 def forms(path, names):
     with safe_open(path, "pt") as file:
-        return _core._forms(file, names)
+        return _extra._forms(file, names)
 
 
 def test_forms(tmp_path):
@@ -61,11 +61,11 @@ def test_forms_of_what_is_not_there(tmp_path):
     with safe_open(path, "pt") as file:
         pass
     with pytest.raises(SafetensorError):
-        _core._forms(file, ["a"])
+        _extra._forms(file, ["a"])
 
 
 def copy(source, moves):
-    _core._copy_rows(source.ctypes.data, source.nbytes, array("q", [n for m in moves for n in m]))
+    _extra._copy_rows(source.ctypes.data, source.nbytes, array("q", [n for m in moves for n in m]))
 
 
 @given(st.data())
@@ -126,7 +126,7 @@ def test_rows_outside_of_the_source_are_refused(move):
 
 def test_half_a_move_is_refused():
     with pytest.raises(ValueError, match="6 integers of 64 bits"):
-        _core._copy_rows(0, 0, array("q", [0] * 9))
+        _extra._copy_rows(0, 0, array("q", [0] * 9))
 
 
 @pytest.mark.parametrize("unpack", ["unpack", "_unpack_by_torch"])

@@ -22,7 +22,7 @@ MODULES = {
     for name, path in FILES.items()
     if "_cli" not in path.parts  # `completion` describes the parser that `main` builds from it
 }
-COMPILED = {"safetensors._core", "safetensors._weights"}
+COMPILED = {"safetensors._core", "safetensors._extra", "safetensors._weights"}
 TORCH = [name for name in MODULES if name.startswith(("safetensors._torch", "safetensors.torch"))]
 
 
@@ -146,7 +146,8 @@ def test_each_module_of_torch_imports_first():
         import importlib, torch
         for name in sys.argv[1:]:
             for loaded in [key for key in sys.modules if key.startswith("safetensors")]:
-                if loaded != "safetensors._core":  # cannot be initialised twice
+                # Compiled modules cannot be initialised twice.
+                if loaded not in ("safetensors._core", "safetensors._extra"):
                     del sys.modules[loaded]
             importlib.import_module(name)
         """,
@@ -185,6 +186,7 @@ USERS_OF_WEIGHTS = {
 
 CORE_FOR_WEIGHTS = {
     "_checking.digests",
+    "_compiled",
     "_dtypes",
     "_errors",
     "_outline.views",
@@ -199,7 +201,7 @@ CORE_FOR_WEIGHTS = {
     "_saving.writer",
     "_shards",
     "_text",
-    "_torch._module",
+    "_torch",
     "_typing",
 }
 """What the weight layer imports of the core, beside the compiled module; `_weights` is its own."""

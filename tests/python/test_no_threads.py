@@ -79,7 +79,7 @@ CALLS = {
         assert saved.done() and saved.nbytes_done == sum(each.nbytes for each in tensors.values())
         saved.result()
         same(st.load_file("b.safetensors"))
-        assert safetensors._core._staging_state()[0] == 0
+        assert safetensors._extra._staging_state()[0] == 0
         failed = st.save_file_async(tensors, "absent/a.safetensors")
         assert isinstance(failed.exception(), FileNotFoundError), failed.exception()
     """,
@@ -235,14 +235,14 @@ def test_a_save_waits_for_an_earlier_one_of_a_thread(refused, tmp_path, monkeypa
 
 
 def test_ctrl_c_while_the_caller_saves(refused, tmp_path, monkeypatch):
-    from safetensors import _core
+    from safetensors import _extra
     from safetensors._saving import save_async
 
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file_async as save_torch_async
 
     monkeypatch.setattr(save_async, "_saves", save_async._Saves())
-    monkeypatch.setattr(_core, "_StagedSave", _interrupted(_core._StagedSave))
+    monkeypatch.setattr(_extra, "_StagedSave", _interrupted(_extra._StagedSave))
     with pytest.raises(KeyboardInterrupt):
         save_torch_async({"a": torch.zeros(3)}, tmp_path / "a.safetensors")
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import safetensors
-from safetensors import _core, _text, delta, plan, safe_open
+from safetensors import _extra, _text, delta, plan, safe_open
 from safetensors._outline import html as blocks
 from safetensors._outline.contents import base_name
 from safetensors._outline.tree import outline_of
@@ -156,11 +156,11 @@ def test_rows_have_the_sums_of_their_tensors(shapes_by_name, rows, depth):
 
 def test_what_is_no_tensor_is_refused():
     with pytest.raises(TypeError, match="safe_open or tuple"):
-        _core._outline([1])
+        _extra._outline([1])
     with pytest.raises(ValueError, match="name, type, shape, nbytes"):
-        _core._outline([("a", "F32", (1,))])
+        _extra._outline([("a", "F32", (1,))])
     with pytest.raises(TypeError, match="name"):
-        _core._outline([(1, "F32", (1,), 4)])
+        _extra._outline([(1, "F32", (1,), 4)])
 
 
 def test_plan(tmp_path):

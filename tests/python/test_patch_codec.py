@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError, _core, delta
+from safetensors import SafetensorError, _extra, delta
 from support.patch_records import change_of
 
 UNITS = 3 * 65536
@@ -26,7 +26,7 @@ def a_change(dtype="BF16", units=UNITS):
 def a_patch(dtype="BF16", units=UNITS, **options):
     """Returns old and new bytes, and the record and values between them."""
     old, new = a_change(dtype, units)
-    return old, new, *_core._encode_patch(old, new, dtype, [units], **options)[:2]
+    return old, new, *_extra._encode_patch(old, new, dtype, [units], **options)[:2]
 
 
 @pytest.mark.parametrize("set_values", [False, True])
@@ -64,7 +64,7 @@ def test_buffers_may_be_at_any_address():
     tensor = memoryview(room)[1:]
     tensor[:] = old
     odd = [memoryview(b"x" + part)[1:] for part in (old, new)]
-    assert _core._encode_patch(*odd, "F32", [70000])[:2] == (record, values)
+    assert _extra._encode_patch(*odd, "F32", [70000])[:2] == (record, values)
     change_of(record, values, "F32").apply(tensor)
     assert tensor == new
 
@@ -91,7 +91,7 @@ def test_digests_are_the_given_ones():
         return "sha256:" + hashlib.sha256(b"BF16 [65536]\n" + data).hexdigest()
 
     old, new = a_change(units=65536)
-    record, values, *digests = _core._encode_patch(
+    record, values, *digests = _extra._encode_patch(
         old, new, "BF16", [65536], base_digest=sha(old), target_digest=sha(new)
     )
     patch = change_of(record, values, "BF16", algorithm="sha256")
@@ -103,24 +103,24 @@ def test_digests_are_the_given_ones():
     with pytest.raises(delta.PatchError, match="digest"):
         change_of(record, values, "BF16")
     with pytest.raises(SafetensorError, match="two algorithms"):
-        _core._encode_patch(old, new, "BF16", [65536], base_digest=sha(old))
+        _extra._encode_patch(old, new, "BF16", [65536], base_digest=sha(old))
 
 
 def test_whole_and_removed_tensors():
     data = np.arange(6, dtype="<f4").tobytes()
     digest = "xxh3-128:" + "12" * 16
-    record = _core._whole_patch(data, "F32", [2, 3], base_digest=None)
+    record = _extra._whole_patch(data, "F32", [2, 3], base_digest=None)
     patch = change_of(record, data, "F32", (2, 3))
     assert (patch.kind, patch.base) == ("whole", None)
-    hasher = _core._TensorHasher("F32", [2, 3])
+    hasher = _extra._TensorHasher("F32", [2, 3])
     hasher.update(data)
     assert patch.target == hasher.digest()
     assert (patch.unit, patch.units, patch.shape) == (0, 6, (2, 3))
     assert (patch.changed, patch.codes) == (6, {})
-    record = _core._whole_patch(data, "F32", [2, 3], base_digest=digest, target_digest=digest)
+    record = _extra._whole_patch(data, "F32", [2, 3], base_digest=digest, target_digest=digest)
     patch = change_of(record, data, "F32", (2, 3))
     assert (patch.base, patch.target) == (digest, digest)
-    record = _core._whole_patch(None, "F32", [2, 3], base_digest=digest)
+    record = _extra._whole_patch(None, "F32", [2, 3], base_digest=digest)
     assert len(record) == 96
     patch = change_of(record, None, "F32")
     assert (patch.kind, patch.base, patch.target) == ("removed", digest, None)
@@ -129,21 +129,21 @@ def test_whole_and_removed_tensors():
     with pytest.raises(SafetensorError, match="no blocks"):
         patch.positions(bytearray())
     with pytest.raises(SafetensorError, match="base_digest"):
-        _core._whole_patch(None, "F32", [2, 3], base_digest=None)
+        _extra._whole_patch(None, "F32", [2, 3], base_digest=None)
 
 
 def test_arguments_are_checked():
     data = bytes(8)
     with pytest.raises(SafetensorError, match="8 bytes, its shape 12"):
-        _core._encode_patch(data, data, "F32", [3])
+        _extra._encode_patch(data, data, "F32", [3])
     with pytest.raises(SafetensorError, match="8 bytes, its shape 4"):
-        _core._encode_patch(data[:4], data, "F32", [1])
+        _extra._encode_patch(data[:4], data, "F32", [1])
     with pytest.raises(SafetensorError, match="dtype"):
-        _core._encode_patch(data, data, "F31", [2])
+        _extra._encode_patch(data, data, "F31", [2])
     with pytest.raises(SafetensorError, match="dtype and shape"):
-        _core._encode_patch(data, data, "F32", [2**62, 2**62])
+        _extra._encode_patch(data, data, "F32", [2**62, 2**62])
     with pytest.raises(SafetensorError, match="dtype and shape"):
-        _core._encode_patch(data, data, "F4", [3])
+        _extra._encode_patch(data, data, "F4", [3])
     with pytest.raises(SafetensorError, match="algorithm"):
         change_of(data, data, "F32", algorithm="md5")
     old, _, record, values = a_patch()

@@ -369,15 +369,15 @@ def test_an_unknown_framework_makes_no_request():
 
 
 def test_index_from_bytes():
-    from safetensors import _core
+    from safetensors import _extra
 
     text = json.dumps(
         {"metadata": {"total_size": 7}, "weight_map": {"x": "b.safetensors", "y": "a.safetensors"}}
     ).encode()
-    assert _core._parse_index(text, "https://host/index.json") == (
+    assert _extra._parse_index(text, "https://host/index.json") == (
         {"a.safetensors": ["y"], "b.safetensors": ["x"]},
         7,
     )
     for bad in (b"", b"[]", text.replace(b"b.safe", b"../b.safe")):
         with pytest.raises(SafetensorError, match="https://host/index.json"):
-            _core._parse_index(bad, "https://host/index.json")
+            _extra._parse_index(bad, "https://host/index.json")

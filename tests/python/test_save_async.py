@@ -16,7 +16,7 @@ import torch
 import safetensors
 import safetensors.numpy
 import safetensors.torch
-from safetensors import SafetensorError, _core
+from safetensors import SafetensorError, _extra
 from safetensors._saving.save_async import SaveFuture
 from safetensors._torch import transfer
 from safetensors._torch.save_file_async import _flat_bytes, _reader_of
@@ -42,7 +42,7 @@ def arrays_of(module, seed=0, nbytes=20 << 20):
 @pytest.fixture(autouse=True)
 def nothing_is_used():
     yield
-    used, _ = _core._staging_state()
+    used, _ = _extra._staging_state()
     assert used == 0
 
 
@@ -271,13 +271,13 @@ def test_the_call_waits_beyond_the_budget(tmp_path, gate):
     futures = []
     used = 0
     waiting.start()
-    until(lambda: _core._staging_state()[0] == 4 * CHUNK)  # two of them are the gate's
+    until(lambda: _extra._staging_state()[0] == 4 * CHUNK)  # two of them are the gate's
     time.sleep(0.2)
     assert not futures, "the save cannot be written, so the call has to wait"
-    assert _core._staging_state()[0] == 4 * CHUNK
+    assert _extra._staging_state()[0] == 4 * CHUNK
     gate.open()
     while waiting.is_alive():
-        used = max(used, _core._staging_state()[0])
+        used = max(used, _extra._staging_state()[0])
         time.sleep(0.001)
     assert used <= 4 * CHUNK
     futures[0].result(60)
@@ -289,9 +289,9 @@ def test_memory_is_kept_until_it_is_released(tmp_path):
     for _ in range(3):
         array = np.zeros(3 * CHUNK, "u1")
         safetensors.numpy.save_file_async({"a": array}, tmp_path / "file").result(60)
-        assert _core._staging_state() == (0, 3 * CHUNK)
+        assert _extra._staging_state() == (0, 3 * CHUNK)
     assert safetensors.release_staging() >= 3 * CHUNK
-    assert _core._staging_state() == (0, 0)
+    assert _extra._staging_state() == (0, 0)
 
 
 def test_errors_are_delivered(tmp_path):
@@ -339,9 +339,9 @@ def test_cancel_works_while_the_save_waits(tmp_path, gate):
         safetensors.numpy.save_file_async({"a": np.full(CHUNK, i, "u1")}, tmp_path / name)
         for i, name in enumerate(["one", "one", "two"])
     ]
-    used = _core._staging_state()[0]
+    used = _extra._staging_state()[0]
     assert futures[1].cancel()
-    assert _core._staging_state()[0] < used
+    assert _extra._staging_state()[0] < used
     assert futures[2].cancel()
     assert not gate.futures[0].cancel(), "it is being written"
     assert futures[1].cancelled()

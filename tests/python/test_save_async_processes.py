@@ -146,7 +146,7 @@ def test_ctrl_c_at_exit_ends_the_saves(tmp_path):
 WAITING = """
 import os, signal, threading
 import numpy as np
-from safetensors import _core
+from safetensors import _extra
 from safetensors.numpy import save_file_async
 folder = sys.argv[1]
 pipes = [os.path.join(folder, f"pipe{i}") for i in range(2)]
@@ -161,7 +161,7 @@ except KeyboardInterrupt:
     print("interrupted")
 for each in held:
     each.result(60)
-print(_core._staging_state()[0], sorted(os.listdir(folder)))
+print(_extra._staging_state()[0], sorted(os.listdir(folder)))
 """
 
 

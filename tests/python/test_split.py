@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from safetensors import _core
+from safetensors import _extra
 from safetensors import numpy as stn
 from safetensors._saving import split as _split
 
@@ -82,12 +82,12 @@ def test_names():
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 229])
 def test_bad_name(name):
     with pytest.raises(ValueError, match=r"^(not a name for a model's files|a model's name has)"):
-        _core._check_model_name(name, _split.MAX_NAME_NBYTES)
+        _extra._check_model_name(name, _split.MAX_NAME_NBYTES)
 
 
 @pytest.mark.parametrize("name", ["model", "a.b", "diffusion_pytorch_model", "ä" * 64, "a\nb"])
 def test_good_name(name):
-    _core._check_model_name(name, _split.MAX_NAME_NBYTES)
+    _extra._check_model_name(name, _split.MAX_NAME_NBYTES)
 
 
 def test_index(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import safetensors
-from safetensors import SafetensorError
+from safetensors import SafetensorError, _extra
 from safetensors import numpy as stn
 from safetensors import sums as public_sums
 from support import children, cli
@@ -187,7 +187,7 @@ def test_a_file_that_is_saved_while_its_sums_are_made(tmp_path, monkeypatch, wha
     calls = []
     path = tmp_path / "m.safetensors"
     stn.save_file({"a": np.zeros(8)}, path)
-    real = safetensors._core._write_beside
+    real = _extra._write_beside
 
     def write(*arguments):
         *others, is_wanted = arguments
@@ -208,7 +208,7 @@ def test_a_file_that_is_saved_while_its_sums_are_made(tmp_path, monkeypatch, wha
             change()
         real(*others, called)
 
-    monkeypatch.setattr(safetensors._core, "_write_beside", write)
+    monkeypatch.setattr(_extra, "_write_beside", write)
     with pytest.raises(SafetensorError, match=r"m\.safetensors: .* while its sums were made"):
         public_sums.write(path)
     assert calls == [True, False][1 - when :]

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 # Each line is printed before what it tells of is tried: a crash leaves its cause as the last one.
 COMMON = """
     import copy, copyreg, os, pickle
-    from safetensors import _core, _weights, delta, safe_open
+    from safetensors import _core, _extra, _weights, delta, safe_open
     from safetensors._saving.arguments import SaveArguments
 
     path = sys.argv[1]
@@ -20,20 +20,21 @@ COMMON = """
     model = _weights.Model(path, layout="hf", bf16="keep", scales="keep", allow_f16_overflow=False,
                            mmap=True, strict_index=True, allow_gaps=False, cache_bytes=None,
                            quant=None, name="", variant="")
-    folder = _core._Folder(os.path.dirname(path))
-    saving = _core._ModelWriter(path + "-models", "model", False)
+    folder = _extra._Folder(os.path.dirname(path))
+    saving = _extra._ModelWriter(path + "-models", "model", False)
     objects = [f, folder, saving, saving.temporary(1),
-               _core._InPlaceChange(folder, [], "m", True),
+               _extra._InPlaceChange(folder, [], "m", True),
                _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"),
                iter(f.get_slice("a")), loader,
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
-               _core._FileWriter(path + "1", True, [], SaveArguments()),
-               _core._StagedSave({}, path + "2", SaveArguments()), _core._TensorHasher("F32", [1]),
+               _extra._FileWriter(path + "1", True, [], SaveArguments()),
+               _extra._StagedSave({}, path + "2", SaveArguments()),
+               _extra._TensorHasher("F32", [1]),
                delta.diff({}, {"a": f.get_tensor("a")})._change("a"),
                safe_open(path, "np").get_tensor("a").base]
     classes = [type(each) for each in objects]
-    for module in (_core, _weights):
+    for module in (_core, _extra, _weights):
         found = [c for c in vars(module).values() if isinstance(c, type)]
         assert {c for c in found if not issubclass(c, Exception)} <= set(classes), found
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import safetensors.numpy
-from safetensors import SafetensorError, _core, delta, safe_open
+from safetensors import SafetensorError, _core, _extra, delta, safe_open
 from safetensors._open_shards import open_tensors
 from safetensors._shards import find_shards
 from safetensors.numpy import save, save_file
@@ -60,7 +60,7 @@ class Store:
     def find_shards(self, url, storage_options=None, choice=None):
         if not url.endswith(".json"):
             return [RemoteShard(url, lambda: self.open_reader(url, storage_options))]
-        by_file, total = _core._parse_index(self.objects[url], url)
+        by_file, total = _extra._parse_index(self.objects[url], url)
         folder = url.rpartition("/")[0]
         return [
             self._shard(f"{folder}/{file}", *rest, url, total) for file, *rest in by_file.items()

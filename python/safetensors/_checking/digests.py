@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from .. import _core
+from .. import _core, _extra
 from .._errors import failure
 from .._paths import open_at_once
 from .._reading import version_of
@@ -61,7 +61,7 @@ Known = Mapping[str, tuple[str, bytes] | None]
 
 
 def of_tensor(job: Job, algorithms: Sequence[str], block_size: int, advance: Advance) -> Found:
-    xxh3 = _core._TensorHasher(job.dtype, job.shape, block_size)
+    xxh3 = _extra._TensorHasher(job.dtype, job.shape, block_size)
     sha256 = hashlib.sha256(xxh3.start)
     updates: list[Callable[[bytes], None]] = []
     if XXH3 in algorithms or block_size:
@@ -90,7 +90,7 @@ def of_bytes(read: Read, nbytes: int, advance: Advance) -> str:
 
 def of_header(start: bytes) -> Digests:
     """Returns the digests of a file up to its data."""
-    xxh3 = _core._xxh3_128(start).partition(":")[2]
+    xxh3 = _extra._xxh3_128(start).partition(":")[2]
     return {XXH3: xxh3, SHA256: hashlib.sha256(start).hexdigest()}
 
 

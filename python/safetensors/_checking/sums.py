@@ -10,13 +10,13 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .. import _core, _json
+from .. import _extra, _json
 from .._core import SafetensorError
 from .._errors import failure
 from .._paths import open_at_once
 
 XXH3, SHA256 = "xxh3-128", "sha256"
-BLOCK_SIZE: int = _core._DIGEST_BLOCK_SIZE
+BLOCK_SIZE: int = _extra._DIGEST_BLOCK_SIZE
 SUFFIX = ".sums.json"
 OF_FOLDER = "model" + SUFFIX
 """The name of the sums of all files of a folder."""
@@ -71,17 +71,17 @@ class Sums(NamedTuple):
             (name, each.file, each.digests, each.blocks)
             for name, each in sorted(self.tensors.items())
         ]
-        return _core._sums_json(files, tensors, self._whole_of(SHA256))
+        return _extra._sums_json(files, tensors, self._whole_of(SHA256))
 
 
 def path_of(path: str) -> str:
     """Returns where the sums of a file, or of the model of an index, are."""
-    return _core._sums_path(path)
+    return _extra._sums_path(path)
 
 
 def name_of_model(name: str, variant: str) -> str:
     """Returns the name of the sums of a model in several files of a folder."""
-    return _core._sums_name(name, variant)
+    return _extra._sums_name(name, variant)
 
 
 def whole_digest(digests: Mapping[str, str], algorithm: str = SHA256) -> str:
@@ -89,10 +89,10 @@ def whole_digest(digests: Mapping[str, str], algorithm: str = SHA256) -> str:
     pairs = sorted(digests.items())
     if algorithm != SHA256:
         pieces: list[bytes] = []
-        _core._whole_text(pairs, algorithm, pieces.append)
-        return _core._xxh3_128(b"".join(pieces)).partition(":")[2]
+        _extra._whole_text(pairs, algorithm, pieces.append)
+        return _extra._xxh3_128(b"".join(pieces)).partition(":")[2]
     hasher = hashlib.sha256()
-    _core._whole_text(pairs, algorithm, hasher.update)
+    _extra._whole_text(pairs, algorithm, hasher.update)
     return hasher.hexdigest()
 
 
@@ -112,7 +112,7 @@ def absent(path: str) -> SafetensorError:
 def parse(data: bytes, path: str) -> Sums:
     """Returns the sums in a file's bytes. Errors name the file as `path`."""
     try:
-        files, tensors, sha256 = _core._parse_sums(data)
+        files, tensors, sha256 = _extra._parse_sums(data)
     except SafetensorError as error:
         raise failure("invalid_header_json", str(error), path=path) from None
     sums = Sums(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from .. import _core
+from .. import _extra
 from .._typing import Path, SumsOption
 from . import digests
 from . import sums as _sums
@@ -47,7 +47,7 @@ def algorithms_of(sums: SumsOption) -> list[str]:
 def of_one(sums: SumsOption, filename: Path) -> Make:
     """Returns what makes the sums of a file."""
     algorithms = algorithms_of(sums)
-    path = _core._path_to_save(filename)
+    path = _extra._path_to_save(filename)
     if not path.endswith(".safetensors"):
         raise ValueError(f"sums need a file whose name ends with .safetensors, not {path}")
     if os.path.exists(path) and not os.path.isfile(path):

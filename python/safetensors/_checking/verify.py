@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import _core
+from .. import _core, _extra
 from .._core import SafetensorError
 from .._errors import failure, failure_of
 from .._paths import is_url, without_secrets
@@ -119,7 +119,7 @@ class FileHashes:
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = dict(hashes)
         self._paths = list(self._hashes)
-        self._find = _core._path_ends(self._paths)
+        self._find = _extra._path_ends(self._paths)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileHashes, ({without_secrets(name): each for name, each in self._hashes.items()},)
@@ -238,7 +238,7 @@ class Verifier:
                 "sums are looked for beside local files only: for a URL or a RangeReader, verify "
                 f"is the path of the sums or a dict of digests (in {path})"
             )
-        candidates = [_sums.path_of(index_path)] if index_path else _core._sums_paths(path)
+        candidates = [_sums.path_of(index_path)] if index_path else _extra._sums_paths(path)
         for found in filter(os.path.exists, candidates):
             sums = self._read_once(found)
             # model.sums.json may be of model.safetensors, beside which this file is.
@@ -298,7 +298,7 @@ class _ByFile:
         for name, tensor in sums.tensors.items():
             self.tensors[tensor.file][name] = tensor
         self._paths = list(sums.files)
-        self._find = _core._path_ends(self._paths)
+        self._find = _extra._path_ends(self._paths)
 
     def has(self, path: str) -> bool:
         """Returns whether an entry is the end of a file's path."""
@@ -325,7 +325,7 @@ def _source_of(shard: FileOfLoad) -> str:
 
 def _numbered(path: str) -> tuple[str, str, str, int] | None:
     """Returns what the names of all files of a model in numbered files have; None for others."""
-    parsed = _core._parse_model_file_name(_parts_of(path)[-1])
+    parsed = _extra._parse_model_file_name(_parts_of(path)[-1])
     if parsed is None or parsed[0] not in ("shard", "rank"):
         return None
     kind, name, variant, _, total = parsed

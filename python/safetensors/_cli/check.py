@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .. import _core
+from .. import _extra
 from .._model_folder import BY_RULE, SUFFIX, Choice, all_files, all_indexes
 from .._shards import ShardFile
 from .._weight_models import is_gguf
@@ -112,13 +112,13 @@ def _check_weights(path: str, arguments: argparse.Namespace, read: bool, out: Ou
 def _check_folder(path: str, read: bool, out: Output) -> list[Verdict]:
     """Checks all files and all indexes of a folder, also those that are no part of its model."""
     try:
-        _core._refuse_interrupted(path)
+        _extra._refuse_interrupted(path)
         indexes, files = all_indexes(path), all_files(path)
     except (OSError, SafetensorError) as error:
         return [_failed(path, error)]
     if not indexes and not files:
         said = "No .safetensors files in the directory"
-        if below := _core._models_below(path):
+        if below := _extra._models_below(path):
             said += f"; {below}"
         return [Verdict(path, "unreadable", said, [])]
     verdicts: list[Verdict] = []

@@ -13,7 +13,7 @@ import argparse
 import contextlib
 import os
 
-from .. import _core
+from .. import _extra
 from .._paths import is_model, visible
 from .._saving.companions import Companions
 from .._weight_models import is_gguf
@@ -114,7 +114,7 @@ def _found(path: str) -> tuple[str, str]:
     if os.path.isdir(path):
         names = visible(os.listdir(path))
         indexes = [name for name in names if name.endswith(_TORCH_INDEX)]
-        if len(indexes) == 1 and not _core._has_model_files(path):
+        if len(indexes) == 1 and not _extra._has_model_files(path):
             path = os.path.join(path, indexes[0])
     return path, _kind(path)
 

@@ -8,7 +8,7 @@ import argparse
 import math
 from typing import Any
 
-from .._core import _write_with_header
+from .._extra import _write_with_header
 from .._near_names import suggestions
 from .._paths import is_url
 from .._saving.arguments import SaveArguments

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from .._core import _refuse_repeated
+from .._extra import _refuse_repeated
 from .._model_folder import BY_RULE, Choice
 from .._shards import ShardFile, find_files
 from .errors import CliError

@@ -5,8 +5,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._core import SafetensorError, _data_begin, _plan_layout, _safe_open_handle, safe_open
+from .._core import SafetensorError, _data_begin, _safe_open_handle, safe_open
 from .._dtypes import BITS
+from .._extra import _plan_layout
 from .._reading import LENGTH_NBYTES, read_all, read_some
 from .errors import CliError
 from .opening import CHUNK_NBYTES, open_input

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _core
+from .. import _extra
 from .._near_names import suggestions
 from .._reading import LENGTH_NBYTES
 from .._saving.arguments import SaveArguments
@@ -141,13 +141,13 @@ class _NewHeader(writing.FileContent):
     ) -> None:
         file, header = self._header(names)
         with file.handle() as handle:
-            _core._write_with_header(target, handle, header, options.of_file(target))
+            _extra._write_with_header(target, handle, header, options.of_file(target))
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         file, header = self._header(names)
         begin = LENGTH_NBYTES + len(header)
         nbytes = file.nbytes - file.data_begin
-        return begin + nbytes, _core._shareable_nbytes(file.data_begin, nbytes, begin)
+        return begin + nbytes, _extra._shareable_nbytes(file.data_begin, nbytes, begin)
 
     def _header(self, names: Sequence[str]) -> tuple[File, bytes]:
         """Returns the file that has these tensors, and its header with their new names."""

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 
-from .. import _core
+from .. import _core, _extra
 from .._checking import sums as _sums
 from .._model_folder import Choice, of_directory
 from .._paths import visible
@@ -84,14 +84,14 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             return NEGATIVE
         else:
             where = signatures.place_of(sums, None)
-            _core._write_beside(where, package.sign(signer, sums), sums)
+            _extra._write_beside(where, package.sign(signer, sums), sums)
             out.line(where)
     ignored = [*arguments.ignore_paths, signature]
     made = package.sign(signer, path, ignored, arguments.allow_symlinks)
     if arguments.signature is not None:
         _core._write_file(signature, made, False)
     else:
-        _core._write_beside(signature, made, _first_file(path))
+        _extra._write_beside(signature, made, _first_file(path))
     out.line(signature)
     return 0
 

@@ -4,7 +4,7 @@ import argparse
 import os
 from typing import Any
 
-from .. import _core
+from .. import _extra
 from ..signing import _signature_of
 from .errors import CliError
 
@@ -46,7 +46,7 @@ def add_chain(group: Any, what: str) -> None:
 
 def place_of(path: str, signature: "str | None") -> str:
     """Returns the path of a signature. Raises CliError for an index, OSError if nothing exists."""
-    parsed = _core._parse_model_file_name(os.path.basename(path))
+    parsed = _extra._parse_model_file_name(os.path.basename(path))
     if parsed is not None and parsed[0] == "index":
         raise CliError(f"{path}: the signature of an index covers no weights: name the folder")
     os.stat(path)

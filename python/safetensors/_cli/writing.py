@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .. import _core
+from .. import _extra
 from .._checking.sums import SHA256, XXH3
 from .._dtypes import CASTABLE
 from .._paths import absolute, is_folder_target
@@ -87,7 +87,7 @@ class FileContent:
         """Returns the size of the file, and how many of its bytes can be shared with the source."""
         specs = self._specs(names)
         metadata = self._source.metadata or None
-        prologue, places = _core._plan_layout(
+        prologue, places = _extra._plan_layout(
             rows_of(specs), metadata, self._layout, self._data_begin(specs)
         )
         nbytes = len(prologue) + sum(place[1] for place in places)
@@ -99,7 +99,7 @@ class FileContent:
         for name, begin in begins.items():
             file, tensor = source.placed[name]
             if file.is_whole and tensor.dtype == specs[name][0]:
-                shared += _core._shareable_nbytes(tensor.begin, tensor.nbytes, begin)
+                shared += _extra._shareable_nbytes(tensor.begin, tensor.nbytes, begin)
         return nbytes, shared
 
     def _data_begin(self, specs: Mapping[str, Spec]) -> int:
@@ -112,7 +112,7 @@ class FileContent:
         if self._layout != "blocks" or not isinstance(source, ModelSource):
             return 0
         nbytes: Counter[int] = Counter()
-        block = _core._DISK_BLOCK_SIZE
+        block = _extra._DISK_BLOCK_SIZE
         for name, (dtype, _) in specs.items():
             tensor = source.placed[name].tensor
             if tensor.dtype == dtype and tensor.nbytes % block == tensor.begin % 8 == 0:

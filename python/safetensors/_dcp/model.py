@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .. import _core
+from .. import _extra
 from .._errors import failure
 from .._reading import LENGTH_NBYTES
 from .._saving import split
@@ -159,7 +159,7 @@ class FullSizeModel:
         return CLOSED if is_committed else ABORTED
 
     def _create(self, rows: list[Row]) -> None:
-        prologue, places = _core._plan_layout(rows, {"format": "pt"}, "canonical")
+        prologue, places = _extra._plan_layout(rows, {"format": "pt"}, "canonical")
         index = len(self.files)
         for row, (begin, nbytes) in zip(rows, places, strict=True):
             self.places[row[0]] = Place(index, begin, nbytes)

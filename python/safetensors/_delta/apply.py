@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableMapping
 from itertools import pairwise
 from typing import Any
 
-from .. import _core
+from .. import _extra
 from .._core import SafetensorError
 from .._errors import failure
 from .._progress import Report, reported
@@ -113,7 +113,7 @@ def _apply(
         held = run(changes, _copy(memory.get(name)), False)
         made[name] = None if held is None else _made(tensors, name, held)
     report.finish()
-    _core._apply_patches(writes)  # one call, which Ctrl-C does not interrupt
+    _extra._apply_patches(writes)  # one call, which Ctrl-C does not interrupt
     for name, tensor in made.items():
         if tensor is None:
             tensors.pop(name, None)  # type: ignore[attr-defined]

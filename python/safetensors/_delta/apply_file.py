@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any
 
-from .. import _core
+from .. import _extra
 from .._core import safe_open
 from .._model_folder import choice_of
 from .._paths import absolute, refuse_url
@@ -223,7 +223,7 @@ def _write(work: _Work, output: str, is_folder: bool, options: SaveArguments) ->
             report.finish()
         return
     shard = work.files.files[0].shard
-    name = _core._name_to_save(os.path.basename(shard.index_path or shard.path))
+    name = _extra._name_to_save(os.path.basename(shard.index_path or shard.path))
     refuse_other_models(output, old_names(output, name))
     os.makedirs(os.path.dirname(output), exist_ok=True)
     left = enumerate(opened)

@@ -11,7 +11,7 @@ from .._errors import failure
 
 if TYPE_CHECKING:
     from .._core import SafetensorError
-    from .._torch._module import torch
+    from .._torch import torch
     from .patch import Patch
 
 _MODULE = "vllm.model_executor.model_loader.checkpoint_weight_patch"
@@ -104,7 +104,7 @@ def _sparse(
     patch: Patch, name: str, entry: Any, base: Mapping[str, torch.Tensor] | None, where: str
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Returns indices and values, or None if there is a NaN among the values."""
-    from .._torch._module import torch
+    from .._torch import torch
 
     indices, values = patch.changed(name)
     positions = torch.from_numpy(indices)
@@ -124,7 +124,7 @@ def _after(
     patch: Patch, name: str, base: Mapping[str, torch.Tensor] | None, why: str
 ) -> torch.Tensor:
     """Returns a tensor after the patch, on the CPU."""
-    from .._torch._module import torch
+    from .._torch import torch
     from .apply import apply
 
     if base is None or name not in base:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
-from .. import _core
+from .. import _extra
 from .._checking import sums
 from .._model_folder import choice_of
 from .._paths import absolute, refuse_url
@@ -24,7 +24,7 @@ from .tensors import Model, Tensors, digest_of, open_model, whole_digest
 Labels = tuple[str | None, str | None]
 FORMAT = "safetensors-patch"
 VERSION = "1"
-MAX_LABEL_NBYTES: int = _core._MAX_LABEL_NBYTES
+MAX_LABEL_NBYTES: int = _extra._MAX_LABEL_NBYTES
 _COPY_NBYTES = 4 << 20
 _VALUES = ("auto", "set")
 
@@ -177,7 +177,7 @@ def _add_blocks(
         after[name] = digest_of(spec, data, options.digest)
         before.setdefault(name, digest_of(spec, base, options.digest))
         digests = {"base_digest": before[name], "target_digest": after[name]}
-    encoded = _core._encode_patch(base, data, *spec, set_values=options.values == "set", **digests)
+    encoded = _extra._encode_patch(base, data, *spec, set_values=options.values == "set", **digests)
     if encoded is None:
         before[name] = after[name] = before.get(name) or digest_of(spec, data, options.digest)
         return
@@ -213,7 +213,7 @@ class _Parts:
         target: str | None,
     ) -> None:
         """Adds a tensor as a whole, or without data as removed."""
-        record = _core._whole_patch(data, *spec, base_digest=base, target_digest=target)
+        record = _extra._whole_patch(data, *spec, base_digest=base, target_digest=target)
         self._add_record(name, record)
         if data is not None:
             self._add(VALUES + name, data, spec)

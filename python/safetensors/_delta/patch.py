@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import _core
+from .. import _extra
 from .._core import safe_open
 from .._dtypes import BITS
 from .._errors import Code, failure_of
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIX = ".safetensors-patch"
-RECORD: str = _core._RECORD_PREFIX
+RECORD: str = _extra._RECORD_PREFIX
 """What the name of the entry with the record of a tensor begins with."""
-VALUES: str = _core._VALUES_PREFIX
+VALUES: str = _extra._VALUES_PREFIX
 _CODES: Mapping[type[PatchError], Code] = {
     PatchError: "invalid_patch",
     WrongBaseError: "wrong_base",
     AlreadyAppliedError: "patch_applied",
 }
-Change = _core._PatchChange
+Change = _extra._PatchChange
 
 
 class Entry(NamedTuple):
@@ -83,7 +83,7 @@ class Patch(NotPickled):
         """Takes an open file, which it closes. Raises PatchError if it is not a patch."""
         self._file, self.path = file, path
         try:
-            found = _core._read_patch(file)
+            found = _extra._read_patch(file)
         except BaseException:
             file.close()
             raise

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from .. import _core
+from .. import _core, _extra
 from .._checking import sums
 from .._core import safe_open
 from .._model_folder import BY_RULE, Choice
@@ -122,7 +122,7 @@ def prepared_as_bytes(name: str, tensor: Any) -> Prepared:
 
 def digest_of(spec: Spec, data: Buffer, algorithm: str) -> str:
     """Returns the digest of a tensor, such as "xxh3-128:99aa..."."""
-    hasher = _core._TensorHasher(spec.dtype, spec.shape)
+    hasher = _extra._TensorHasher(spec.dtype, spec.shape)
     if algorithm == sums.SHA256:
         sha256 = hashlib.sha256(hasher.start)
         sha256.update(data)

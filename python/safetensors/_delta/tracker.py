@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from .. import _core
+from .. import _extra
 from .._progress import reported
 from .._saving.specs import Spec
 from .._typing import Buffer, Path, ProgressOption
@@ -101,6 +101,6 @@ class _Kept:
             held = run([change], None, False)
             if held is not None:
                 after[name] = held
-        _core._apply_patches(writes)  # one call, which Ctrl-C does not interrupt
+        _extra._apply_patches(writes)  # one call, which Ctrl-C does not interrupt
         self._held = after
         self.specs = {name: held.spec for name, held in self._held.items()}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from .. import _core
+from .. import _extra
 from .._torch.wanted import gc_paused
 from .frame import Block, Frame
 from .parts import Axes, Ranges, length, nbytes_of
@@ -85,7 +85,7 @@ class Packer:
                 to = addresses[number] or self._bytes_of(number).data_ptr()
                 add((to + offset, at + begin, row, rows, to_stride, from_stride))
             at += cut.nbytes
-        _core._copy_rows(data.data_ptr(), at, moves)
+        _extra._copy_rows(data.data_ptr(), at, moves)
 
     def _unpack_by_torch(self, blocks: Blocks, data: torch.Tensor) -> None:
         at = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .. import _core
+from .. import _core, _extra
 from .._errors import failure
 from .._regions import byte_shape
 from .._torch.wanted import Wanted, gc_paused
@@ -176,7 +176,7 @@ def _forms(model: Model) -> Column[_Form]:
     known: dict[_Form, int] = {}
     numbers: list[int] = []
     for file in model.files:
-        forms, places = _core._forms(file.handle, file.names)
+        forms, places = _extra._forms(file.handle, file.names)
         of_file = []
         for shape, nbytes in forms:
             bits = nbytes * 8 // max(1, math.prod(shape))

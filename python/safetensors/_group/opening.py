@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import _core
+from .. import _core, _extra
 from .._load_arguments import LoadArguments
 from .._model_folder import Choice
 from .._open_shards import open_shards, refuse_repeated
@@ -145,7 +145,7 @@ def _open(
             readers[at] = Follower(readers[at], start)
         open_all()
     return [
-        GroupFile(handle, names, _core._read_gap(handle), reader)
+        GroupFile(handle, names, _extra._read_gap(handle), reader)
         for (handle, names), reader in zip(found, readers, strict=True)
     ]
 
@@ -190,7 +190,7 @@ def _shards(told: Message) -> list[ShardFile]:
     texts, numbers = told.texts, told.numbers
     count = len(numbers) // 2
     expect(len(numbers) == 2 * count and not told.data, "files with other integers than two each")
-    most = _core._MAX_INDEX_FILES
+    most = _extra._MAX_INDEX_FILES
     expect(count <= most, f"{count} files; a model has at most {most}")
     expect(min(numbers, default=0) >= _NONE, "files with negative counts")
     found: list[ShardFile] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from .. import _core
+from .. import _extra
 from .._core import safe_open
 
 Listed = tuple[str, str, Sequence[int], int]
@@ -74,7 +74,7 @@ def outline_of(
         rows: the most rows. The largest groups show theirs first; others stay summed up.
         depth: the most levels.
     """
-    types, made, omitted = _core._outline(list(tensors), rows, depth)
+    types, made, omitted = _extra._outline(list(tensors), rows, depth)
     return Outline([Total(*each) for each in types], list(map(_row, made)), omitted)
 
 

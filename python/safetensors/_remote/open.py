@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from .. import _core
+from .. import _extra
 from .._model_folder import BY_RULE, Choice, Index, choose, warn_of
 from .._range_reader import RangeReader
 from . import errors, https_ranges, hub, hub_cache
@@ -271,7 +271,7 @@ def _shards_in(site: _Site, folder: Url, choice: Choice) -> list[RemoteShard]:
     is listed, or the next likely names are asked for where it cannot be listed.
     """
     probes = Probes(lambda name: site.reader(join(folder, name)))
-    likely = _core._model_probes(*choice)
+    likely = _extra._model_probes(*choice)
     listed: list[str] | None = None
     for pair in zip(likely[::2], likely[1::2], strict=True):
         probes.ask(pair)
@@ -287,7 +287,7 @@ def _shards_in(site: _Site, folder: Url, choice: Choice) -> list[RemoteShard]:
     def files_of_index(name: str) -> list[str]:
         found = probes.index(name)
         site.opened(found.reader)
-        indexes[name] = _core._parse_index(found.first, join(folder, name).name)
+        indexes[name] = _extra._parse_index(found.first, join(folder, name).name)
         probes.will_ask([*indexes[name][0]])
         return [*indexes[name][0]]
 
@@ -316,7 +316,7 @@ def _read_index(site: _Site, url: Url) -> Index:
     reader = site.reader(url)
     data = read_index(reader)
     site.opened(reader)
-    return _core._parse_index(data, url.name)
+    return _extra._parse_index(data, url.name)
 
 
 def _shards_of_index(

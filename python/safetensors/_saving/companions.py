@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .. import _core, _json
+from .. import _extra, _json
 from .._core import SafetensorError
 from .._errors import failure
 from .._paths import open_at_once, visible
@@ -74,7 +74,7 @@ class Companions:
             self._config = _plain_config(self._stored(_CONFIG), dtype, path, error)
 
     def _is_one(self, name: str) -> bool:
-        if not _core._is_companion_name(name):
+        if not _extra._is_companion_name(name):
             return False
         if not self._is_inside(os.path.realpath(os.path.join(self._folder, name))):
             self.notes.append(f"`{name}` is left out: it is a link to a file outside of the folder")

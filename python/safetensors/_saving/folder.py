@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .._core import _Folder as Folder
+from .._extra import _Folder as Folder
 from .._warn import warn
 
 __all__ = ["Folder"]

@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from .. import _core
-from .._core import _InPlaceChange as InPlaceChange
+from .. import _extra
+from .._extra import _InPlaceChange as InPlaceChange
 from .folder import Folder, warn_of
 
 __all__ = ["InPlaceChange", "open_change"]
@@ -25,5 +25,5 @@ def open_change(paths: Sequence[str], name: str, shared: bool) -> InPlaceChange:
     """
     folder = Folder(os.path.dirname(paths[0]))
     names = [os.path.basename(path) for path in paths]
-    warn_of(folder, _core._recover_changes(folder, [name, *names]))
+    warn_of(folder, _extra._recover_changes(folder, [name, *names]))
     return InPlaceChange(folder, names, name, shared)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import _core
+from .. import _extra
 from .._paths import absolute, refuse_url
 from .._progress import Report
 from .._typing import Path
@@ -52,7 +52,7 @@ class ModelFiles:
         """
         refuse_url(folder)
         self._name = name
-        self._model = _core._ModelWriter(absolute(folder), name, fsync)
+        self._model = _extra._ModelWriter(absolute(folder), name, fsync)
 
     @property
     def rights_of(self) -> tuple[Folder, str] | None:
@@ -154,4 +154,4 @@ def refuse_other_models(folder: str, ours: Iterable[str]) -> None:
     """Raises SafetensorError if a folder has a file of a model that is not one of `ours`, which are
     names. The folder need not exist."""
     if os.path.isdir(folder):
-        _core._refuse_other_models(Folder(folder), list(ours))
+        _extra._refuse_other_models(Folder(folder), list(ours))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .. import _core
+from .. import _extra
 from .._paths import absolute
 from .._typing import Path
 from .folder import Folder, warn_of
@@ -36,10 +36,10 @@ def recover(path: Path) -> str:
     if not os.path.isdir(typed):
         typed, file = os.path.split(typed)
     folder = Folder(typed)
-    outcome, left_alone = _core._recover_in(folder, file)
+    outcome, left_alone = _extra._recover_in(folder, file)
     warn_of(folder, left_alone)
     if outcome == _CLEAN and file:
-        _core._refuse_unrecovered(folder, file)
+        _extra._refuse_unrecovered(folder, file)
     return outcome
 
 
@@ -50,4 +50,4 @@ def old_names(folder: str, name: str) -> list[str]:
     Raises:
         SafetensorError: the index is damaged, another user's, or not a regular file.
     """
-    return _core._old_names(Folder(folder), name) if os.path.isdir(folder) else []
+    return _extra._old_names(Folder(folder), name) if os.path.isdir(folder) else []

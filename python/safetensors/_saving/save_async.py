@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
-from .. import _core
+from .. import _extra
 from .._core import TensorSpec
 from .._errors import failure
 from .._paths import absolute
@@ -171,10 +171,10 @@ def start_save(
     options: SaveArguments,
 ) -> SaveFuture:
     """Copies tensors, and writes them in the background."""
-    typed = _core._path_to_save(filename)
+    typed = _extra._path_to_save(filename)
     target = os.path.realpath(typed)
     path = absolute(typed)  # the working directory may change
-    save = _core._StagedSave(specs, path, options.of_file(path))
+    save = _extra._StagedSave(specs, path, options.of_file(path))
     future = SaveFuture(save, target)
     saves = _saves
     with saves.staging:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _core
+from .. import _extra
 from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._typing import Buffer, Path, Progress
@@ -68,7 +68,7 @@ class ShardWriter:
         name: str,
         options: SaveArguments,
     ) -> None:
-        _core._plan_layout([], options.metadata, options.layout)  # checks them
+        _extra._plan_layout([], options.metadata, options.layout)  # checks them
         options.of_shards()  # checks the sums
         self._options = options
         self._lock = threading.RLock()
@@ -303,7 +303,7 @@ class ShardWriter:
                 if options.progress is not None:
                     options = options._replace(progress=self._report(options.progress, shard))
                 rows = shard.rows if self._has_plan else None
-                shard.writer = _core._FileWriter(target, True, rows, options.of_file(target))
+                shard.writer = _extra._FileWriter(target, True, rows, options.of_file(target))
             return shard.writer
 
     def _report(self, progress: Progress, shard: _Shard) -> Progress:
@@ -345,4 +345,4 @@ class ShardWriter:
 
 def _checker(rows: list[Row]) -> Any:
     """Returns a writer of these tensors that only checks what it is given."""
-    return _core._FileWriter(lambda offset, view: None, True, rows, SaveArguments(layout="given"))
+    return _extra._FileWriter(lambda offset, view: None, True, rows, SaveArguments(layout="given"))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .. import _core
+from .. import _extra
 from .._core import safe_open
 from .._dtypes import code_of_name
 from .._errors import failure
@@ -52,7 +52,7 @@ def specs_of(source: Any) -> dict[str, Spec]:
             )
         source = source.state_dict()
     if isinstance(source, dict) and _begins_with_torch(source):
-        specs = _core._specs_of_torch(source, Spec)
+        specs = _extra._specs_of_torch(source, Spec)
         if specs is not None:
             return specs
     specs = {name: spec_of(name, value) for name, value in source.items()}
@@ -117,7 +117,7 @@ def nbytes_of(rows: Sequence[Row]) -> dict[str, int]:
     Raises:
         SafetensorError: a file cannot hold these tensors.
     """
-    places = _core._plan_layout(rows, None, "given")[1]
+    places = _extra._plan_layout(rows, None, "given")[1]
     return {row[0]: nbytes for row, (_, nbytes) in zip(rows, places, strict=True)}
 
 

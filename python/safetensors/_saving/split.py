@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .. import _core
+from .. import _extra
 
-MAX_NAME_NBYTES: int = _core._MAX_MODEL_NAME
+MAX_NAME_NBYTES: int = _extra._MAX_MODEL_NAME
 """The most bytes of a model's name."""
-MAX_SHARDS: int = _core._MAX_SHARDS
+MAX_SHARDS: int = _extra._MAX_SHARDS
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([KMGT])(I?))?B?")
 _MAX = (1 << 64) - 1
 
@@ -60,7 +60,7 @@ def split(sizes: Mapping[str, int], max_shard_size: int | str) -> Split:
     most = min(parse_size(max_shard_size), _MAX)
     names = list(sizes)
     try:
-        shards = _core._plan_shards(list(sizes.values()), most)
+        shards = _extra._plan_shards(list(sizes.values()), most)
     except ValueError as error:  # in the terms of the caller
         text = str(error).replace(f"max_shard_nbytes={most}", f"max_shard_size={max_shard_size!r}")
         raise ValueError(text) from None
@@ -69,9 +69,9 @@ def split(sizes: Mapping[str, int], max_shard_size: int | str) -> Split:
 
 def file_names(name: str, count: int) -> list[str]:
     """Returns the names of a model's files, without the index."""
-    return _core._shard_file_names(name, count)
+    return _extra._shard_file_names(name, count)
 
 
 def index_name(name: str) -> str:
     """Returns the name of the index, which a model of several files has."""
-    return _core._index_file_name(name)
+    return _extra._index_file_name(name)

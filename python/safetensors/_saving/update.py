@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .. import _core
+from .. import _core, _extra
 from .._core import safe_open
 from .._errors import failure
 from .._paths import absolute, refuse_url
@@ -121,7 +121,7 @@ def _update_in_place(
     filename: Path, tensors: Mapping[str, Any], shared: bool, report: Report
 ) -> None:
     path = absolute(filename)
-    if not hasattr(_core, "_InPlaceChange"):
+    if not hasattr(_extra, "_InPlaceChange"):
         raise failure(
             "invalid_argument",
             f"{path} is not changed in place: that is not supported on Windows",
@@ -164,7 +164,7 @@ def _updated_specs(
             )
         else:
             specs[name] = Spec("U8", ())  # refused, as the file has no such tensor
-    names = _core._updated_names(filename, old, specs, list(removed), add)
+    names = _extra._updated_names(filename, old, specs, list(removed), add)
     return {name: specs[name] if name in specs else old[name] for name in names}
 
 

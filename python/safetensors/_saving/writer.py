@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .. import _core
-from .._core import _OwnTarget as OwnTarget
+from .. import _extra
 from .._core import safe_open
 from .._errors import failure
+from .._extra import _OwnTarget as OwnTarget
 from .._pickling import NotPickled
 from .._progress import reported
 from .._text import count
@@ -132,7 +132,7 @@ def open_writer(
         if not callable(target):
             stream = stream_target(target)
             to, seeks = stream.target, stream.seeks
-    return SafeWriter(_core._FileWriter(to, seeks, specs, how), specs, stream)
+    return SafeWriter(_extra._FileWriter(to, seeks, specs, how), specs, stream)
 
 
 class SafeWriter(NotPickled):
@@ -217,7 +217,7 @@ class SafeWriter(NotPickled):
         else:
             spec = self._spec_of_new(name, tensor)
             # The compiled module imports torch to find out whether it is one of its plain tensors.
-            if "torch" not in sys.modules or not _core._specs_of_torch({name: tensor}, Spec):
+            if "torch" not in sys.modules or not _extra._specs_of_torch({name: tensor}, Spec):
                 data = prepared(name, tensor)  # first: what is refused leaves no gap in the file
             (index,) = self._add(writer, {name: spec})
         if not isinstance(data, Prepared):

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ._module import torch
+from . import torch
 
 
 @dataclass(frozen=True)

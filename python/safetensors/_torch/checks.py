@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._errors import failure
-from ._module import torch
+from . import torch
 from .dtypes import _SIZE
 from .wrappers import wrapper_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .._errors import failure
-from ._module import torch
+from . import torch
 
 _WITHOUT_INDEX = ("cpu", "meta", "mps")
 

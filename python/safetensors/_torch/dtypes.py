@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._core import SafetensorError, TensorSpec, _dtypes, _file_of, safe_open
-from ._module import torch
+from . import torch
 
 if TYPE_CHECKING:
     from .._regions import SelectedPart

@@ -20,8 +20,7 @@ from .._progress import Report, shows_progress
 from .._shards import ShardFile, with_hashes
 from .._typing import ProgressOption, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
-from . import AnyDevice
-from ._module import torch
+from . import AnyDevice, torch
 from .devices import CPU, device_of
 from .wanted import Wanted, gc_paused, refuse_excess, wanted_of
 

@@ -18,7 +18,7 @@ from .._rules import match
 from .._shards import with_hashes
 from .._typing import ProgressOption, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
-from ._module import torch
+from . import torch
 from .dtypes import form_in
 from .module_state import ModuleState, is_dtensor, local_of
 from .overlaps import find_overlap, may_overlap_itself

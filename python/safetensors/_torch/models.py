@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._errors import failure, not_a_tensor
-from ._module import torch
+from . import torch
 from .checks import refuse_wrapper
 from .load_into import no_memory, refuse_destination
 from .module_state import is_dtensor

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from ._module import torch
+from . import torch
 
 _EXTRA_STATE = "_extra_state"  # the last word of the names that torch gives to extra state
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ._module import torch
+from . import torch
 
 _Area = tuple[str, int, int, str]
 """A device, the addresses of the first byte and of the end, and a name."""

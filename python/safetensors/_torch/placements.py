@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from .._errors import failure
 from .._regions import cut, index_of
 from ..plan import Part, Rule
-from ._module import torch
+from . import torch
 
 
 def plan_placements(

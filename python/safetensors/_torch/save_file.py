@@ -7,7 +7,7 @@ from typing import Any
 from .. import _core
 from .._core import TensorSpec
 from .._saving.arguments import SaveArguments
-from ._module import torch
+from . import torch
 from .arrays import _to_ndarray
 from .checks import _check_dense, _evaluate_tensors_for_save
 from .dtypes import tensor_spec

@@ -10,8 +10,7 @@ from .._core import TensorSpec
 from .._saving.arguments import SaveArguments
 from .._saving.save_async import Readers, SaveFuture, start_save
 from .._typing import Path, SumsOption
-from . import transfer
-from ._module import torch
+from . import torch, transfer
 from .arrays import _to_ndarray
 from .checks import _check_dense, _evaluate_tensors_for_save
 from .dtypes import tensor_spec

@@ -9,7 +9,7 @@ from .._saving import model_files
 from .._saving.arguments import SaveArguments
 from .._saving.split import split
 from .._typing import Path, ProgressOption, SumsOption
-from ._module import torch
+from . import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
 from .save_file import to_file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from ._module import torch
+from . import torch
 from .dtypes import _SIZE
 from .overlaps import find_overlap, may_overlap_itself
 from .wrappers import address_of, has_own_operators

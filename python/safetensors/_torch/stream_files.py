@@ -15,8 +15,7 @@ from .._progress import Report, reported
 from .._shards import with_hashes
 from .._typing import ProgressOption, Sources, Verify
 from ..plan import Keys, Rule
-from . import AnyDevice
-from ._module import torch
+from . import AnyDevice, torch
 from .devices import device_of
 from .load_files import open_files
 from .wanted import IndexPart, Wanted, wanted_of

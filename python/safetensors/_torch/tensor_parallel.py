@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .._errors import failure
 from .._near_names import TO_ZEROS
 from ..plan import SKIP, Part, Rule, Shard
-from ._module import torch
+from . import torch
 from .checkpoint_names import Target, Targets, targets_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from .._core import safe_open
 from .._errors import failure
 from .._progress import Report
 from .._typing import Progress
-from ._module import torch
+from . import torch
 from .devices import Device
 from .dtypes import form_in, nbytes_of
 from .pieces import pieces_of

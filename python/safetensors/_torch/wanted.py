@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import _core
+from .. import _core, _extra
 from .._core import SafetensorError, safe_open
 from .._errors import failure, while_loading
 from .._regions import SelectedPart
-from ._module import torch
+from . import torch
 from .dtypes import _TYPES, Form, form_in, form_of, nbytes_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def wanted_of(handles: dict[str, safe_open], parts: dict[str, Any] | None) -> li
     wanted: list[Wanted] = []
     for handle, pairs in itertools.groupby(handles.items(), operator.itemgetter(1)):
         names = [name for name, _ in pairs]
-        _, places = _core._forms(handle, names)
+        _, places = _extra._forms(handle, names)
         own = [None if parts is None else parts[name] for name in names]
         known: dict[tuple[int, int], tuple[Any, int, Any]] = {}
         for name, place, part in zip(names, places, own, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from ._module import torch
+from . import torch
 
 
 class Wrapper(NamedTuple):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy
     import numpy.typing
 
-    from safetensors._torch._module import torch
+    from safetensors._torch import torch
 
 Rows = slice | SupportsIndex | None
 
@@ -255,7 +255,7 @@ class WeightTensor(NotPickled):
             rows: as for `numpy`.
             device: the device of the tensor; values are decoded on the CPU and copied there.
         """
-        from safetensors._torch._module import torch
+        from safetensors._torch import torch
 
         kind = torch.float32 if dtype is None else dtype
         name = _TORCH_NAMES.get(str(kind))

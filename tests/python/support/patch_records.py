@@ -1,6 +1,6 @@
 """Patches of one tensor, in memory."""
 
-from safetensors import _core, safe_open
+from safetensors import _extra, safe_open
 from safetensors._delta.patch import InMemory
 from support import file_builder
 from support.file_builder import Raw
@@ -18,4 +18,4 @@ def change_of(record, values, dtype, shape=None, *, algorithm="xxh3-128", name="
             shape = (len(values) * 8 // file_builder.BY_NAME[dtype].bits,)
         entries[f"v/{name}"] = Raw(dtype, shape, bytes(values))
     content = file_builder.to_bytes(entries)
-    return _core._PatchChange(safe_open(InMemory(content), "np", backend="pread"), name, algorithm)
+    return _extra._PatchChange(safe_open(InMemory(content), "np", backend="pread"), name, algorithm)

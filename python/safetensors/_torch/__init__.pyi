@@ -1,0 +1,3 @@
+import torch as torch
+
+AnyDevice = str | int | torch.device | None
