@@ -46,8 +46,9 @@ def suggestions(name: object, known: Iterable[str], *, like: float = _LIKE) -> s
 
 
 def _is_part(name: str, whole: str) -> bool:
-    """Returns whether a name lacks the first or the last parts of another one."""
-    return bool(name) and (whole.endswith(f".{name}") or whole.startswith(f"{name}."))
+    """Returns whether a name lacks the first or the last parts of another one, or an index."""
+    ends = (f"{name}.", f"{name}[")
+    return bool(name) and (whole.endswith(f".{name}") or whole.startswith(ends))
 
 
 def _digits_of(name: str) -> str:

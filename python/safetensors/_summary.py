@@ -106,9 +106,9 @@ def contents_of(path: Path) -> Iterator[Contents]:
             yield of_weights(stack.enter_context(open_as_stored(path)), title)
             return
         from ._open_shards import open_tensors
-        from ._shards import find_files
+        from ._shards import find_shards
 
-        tensors, _ = open_tensors(find_files(path), None, "pread", stack)
+        tensors, _ = open_tensors(find_shards(path), None, "pread", stack)
         yield of_handles(list(dict.fromkeys(tensors.values())), title)
 
 

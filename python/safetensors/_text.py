@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Sequence
+from typing import Any
 
 _MAX_AXES = 12
+_MAX_VALUES = 4
 
 
 def shown(text: str) -> str:
@@ -60,3 +64,37 @@ def shape(dims: Sequence[int]) -> str:
 def count(number: int, what: str) -> str:
     """Returns a number and a noun, such as "1 tensor" or "1,200 tensors"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def number(value: float) -> str:
+    """Returns a float that may have been a float32 with as few digits as that needs."""
+    for digits in range(1, 10):
+        said = f"{value:.{digits}g}"
+        try:
+            if struct.unpack("<f", struct.pack("<f", float(said)))[0] == value:
+                return repr(float(said))
+        except OverflowError:
+            break
+    return repr(value)
+
+
+def value(given: Any) -> str:
+    """Returns a value of metadata as text: a text as it is, all else like JSON."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, bytes):  # a string of GGUF that is no UTF-8
+        return given.decode("utf-8", "backslashreplace")
+    if isinstance(given, float):
+        return number(given)
+    if isinstance(given, list | tuple):
+        said = (json.dumps(each) if isinstance(each, str) else value(each) for each in given)
+        return f"[{', '.join(said)}]"
+    return json.dumps(given)
+
+
+def brief(given: Any, most: int = 1000) -> str:
+    """Returns the start of a value of metadata as text; of an array the first values."""
+    if not isinstance(given, list):
+        return clipped(value(given), most)
+    more = ", ..." if len(given) > _MAX_VALUES else ""
+    return clipped(value(given[:_MAX_VALUES])[1:-1], most) + more

@@ -45,10 +45,11 @@ class NameComparison {
   static constexpr std::size_t kMaxSteps = 1'000'000;
 
   /// Returns whether `name` lacks the first or the last parts of `whole`, as `h.0.bias` of
-  /// `transformer.h.0.bias`.
+  /// `transformer.h.0.bias`, or an index that a caller has added, as `bias[2]`.
   static bool is_part(std::string_view name, std::string_view whole) {
     if (name.empty() || name.size() >= whole.size()) return false;
-    return (whole.starts_with(name) && whole[name.size()] == '.') ||
+    const char next = whole[name.size()];
+    return (whole.starts_with(name) && (next == '.' || next == '[')) ||
            (whole.ends_with(name) && whole[whole.size() - name.size() - 1] == '.');
   }
 

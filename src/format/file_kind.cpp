@@ -25,7 +25,8 @@ constexpr std::array kForeignKinds = {
                  "convert` reads it"}},
     ForeignKind{
         "GGUF",
-        {"gguf", "a GGUF file: open_weights, `safetensors ls` and `safetensors convert` read it"}},
+        {"gguf",
+         "a GGUF file: open_weights, `safetensors ls` and `safetensors convert` read local ones"}},
     ForeignKind{"lmgg", {"ggml", "a GGML file, older than GGUF: convert the model again"}},
     ForeignKind{"fmgg", {"ggml", "a GGML file (ggmf), older than GGUF: convert the model again"}},
     ForeignKind{"tjgg", {"ggml", "a GGML file (ggjt), older than GGUF: convert the model again"}},

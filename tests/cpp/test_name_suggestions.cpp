@@ -31,6 +31,7 @@ TEST_CASE("names that lack their first or last parts are similar") {
   CHECK(suggested("transformer.h.0.bias", {"h.0.bias"}) == "; did you mean `h.0.bias`?");
   CHECK(suggested("layers.0.q_proj", {"layers.0.q_proj.weight"}) ==
         "; did you mean `layers.0.q_proj.weight`?");
+  CHECK(suggested("bias[2]", {"a", "bias"}) == "; did you mean `bias`?");
   CHECK(suggested("bias", {"transformer_h_0_bias"}).empty());
 }
 

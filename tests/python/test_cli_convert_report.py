@@ -37,9 +37,9 @@ def test_a_quantised_model(model):
     assert rows["verified"] == "all tensors are as in the source"
     assert rows["decoded"].endswith("mlx_q4 g64")
     assert rows["copied"] == "config.json, expected.json"
-    assert rows["next"] == "safetensors ls --model out"
+    assert rows["next"] == "safetensors ls out"
     again = rows_of(cli.output("convert", "in", "2", "--dtype", "bf16", cwd=model.parent))
-    assert again["next"] == "safetensors check 2 safetensors ls --model 2"
+    assert again["next"] == "safetensors check 2 safetensors ls 2"
     assert "verified" not in again
 
 

@@ -1,5 +1,6 @@
 """Exit statuses and output of the command line on terminals and pipes, and at interrupts."""
 
+import contextlib
 import importlib.metadata
 import os
 import re
@@ -12,6 +13,7 @@ import time
 import pytest
 
 from safetensors import delta
+from safetensors._cli import main, output
 from support import cli, file_builder
 from support.file_builder import raw
 
@@ -127,6 +129,29 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, colum
     if columns == 50:
         assert "━" not in cli.on_terminal(*LONG[command], "--quiet")
         assert cli.run(*LONG[command]).stderr == ""
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_a_bar_ends_at_its_total(tmp_path, monkeypatch, command):
+    """Also where the header is a large part of the file."""
+    ends = []
+
+    @contextlib.contextmanager
+    def progress(out, what, total):
+        done = []
+        yield done.append
+        ends.append((what, sum(done), total))
+
+    monkeypatch.setattr(output.Output, "progress", progress)
+    monkeypatch.chdir(tmp_path)
+    for name in ("m", "same", "my model"):
+        cli.write(tmp_path / f"{name}.safetensors", {"a": raw("U8", (1,)), "c": raw("F32", (3,))})
+    if command == "patch":
+        delta.diff("m.safetensors", "same.safetensors", "m.safetensors-patch").close()
+    assert main.main(LONG[command]) in (0, 1)
+    assert ends
+    for what, done, total in ends:
+        assert done == total > 0, what
 
 
 @pytest.mark.parametrize("columns", [30, 80])

@@ -226,6 +226,7 @@ def test_suggestions():
     assert suggestions("q.weight", ["a.q.weight", "b"]) == "; did you mean `a.q.weight`?"
     assert suggestions("a.q.weight", ["q.weight", "b"]) == "; did you mean `q.weight`?"
     assert suggestions("a.q", ["a.q.weight"]) == "; did you mean `a.q.weight`?"
+    assert suggestions("a.2.q[1:3]", ["a.0.q", "a.2.q"]) == "; did you mean `a.2.q`?"
     assert suggestions("abcd", ["abcx", "abxd", "xbcd", "axcd"]).count("`") == 6
     names = [f"layers.{i}.weight" for i in range(10, 20)]
     assert suggestions("layers.12.wieght", names) == "; did you mean `layers.12.weight`?"

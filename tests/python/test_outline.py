@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import safetensors
-from safetensors import _extra, _text, delta, plan, safe_open
+from safetensors import SafetensorError, _extra, _text, delta, plan, safe_open
 from safetensors._outline import html as blocks
 from safetensors._outline.contents import base_name
 from safetensors._outline.tree import outline_of
@@ -225,6 +225,11 @@ def test_summary(tmp_path):
         safetensors.summary(tmp_path / "none.safetensors")
     with pytest.raises(TypeError, match="found int"):
         safetensors.summary(3)
+    (tmp_path / "two").mkdir()
+    for name in "ab":
+        save_file(tensors, tmp_path / "two" / f"{name}.safetensors")
+    with pytest.raises(SafetensorError, match="several models"):
+        safetensors.summary(tmp_path / "two")
 
 
 def test_a_loader_shows_its_state(tmp_path):

@@ -250,7 +250,8 @@ def _summary(file: File) -> str:
 
 
 def _read_all(file: File, out: Output) -> None:
-    with out.progress(os.path.basename(file.path), file.nbytes) as advance:
+    nbytes = sum(tensor.nbytes for tensor in file.tensors)
+    with out.progress(os.path.basename(file.path), nbytes) as advance:
         for tensor in file.tensors:
             for chunk in file.chunks(tensor):
                 advance(len(chunk))

@@ -1,9 +1,9 @@
-"""Convert PyTorch's .bin and .pt and NumPy's .npz to safetensors; merge and split models.
+"""Convert PyTorch, NumPy, GGUF and quantised models to safetensors; merge and split models.
 
 The target is a file if its name ends with .safetensors, and a folder if it exists as one, ends with
 a slash, or --max-shard-size is given. Another name is a folder if the source is a folder, an index
 or a GGUF file; a folder also gets the configuration, tokenizer and licence of the source's folder.
-Only weights are loaded from pickles: code in them does not run.
+Of PyTorch's .bin and .pt only weights are loaded: code in them does not run.
 
 GGUF files are decoded, and with --dtype also quantised models of safetensors files. At the end, a
 report says what was read, written and left out, and what to run next.
@@ -16,7 +16,7 @@ import os
 from .. import _extra
 from .._paths import is_model, visible
 from .._saving.companions import Companions
-from .._weight_models import is_gguf
+from .._weight_models import is_gguf, is_weight_model
 from . import convert_report, writing
 from .errors import CliError
 from .model import add_choice, choice_of, files_of
@@ -98,6 +98,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.verify:
         raise CliError("--verify needs --dtype, or a GGUF file as source")
     with contextlib.closing(_open_source(arguments)) as source:
+        if is_weight_model(arguments.source, choice_of(arguments)):
+            source.notes.append("quantised tensors are copied: --dtype bf16 would decode them")
         to = _target(arguments, False)
         written = write_source(source, to, arguments, out, Companions(arguments.source))
         convert_report.show(source, written, arguments, out)

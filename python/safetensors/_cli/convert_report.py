@@ -73,13 +73,12 @@ def _size_of(paths: list[str]) -> int:
 def _next(written: Written, is_verified: bool) -> list[str]:
     target = shlex.quote(written.path)
     commands = [] if is_verified else [f"safetensors check {target}"]
-    model = " --model" if "config.json" in written.small_files else ""
-    return [*commands, f"safetensors ls{model} {target}"]
+    return [*commands, f"safetensors ls {target}"]
 
 
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     source = found["source"]
-    read = f"{text.count(source['tensors'], 'tensor')}, {text.size(source['nbytes'])}"
+    read = f"{text.count(source['tensors'], 'tensor')} in {text.size(source['nbytes'])} of files"
     lines = [("source", f"{read}: {source['path']}")]
     if found["verified"]:
         lines.append(("verified", "all tensors are as in the source"))

@@ -10,7 +10,7 @@ from typing import Any
 from .._dtypes import BITS
 from .._model_folder import Choice
 from . import diff_stats, text
-from .compare import count_of_differences, first_difference
+from .compare import count_of_differences, first_difference, index_at
 from .errors import NEGATIVE, CliError
 from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
@@ -153,20 +153,25 @@ def _compare(a: Placed, b: Placed, with_data: bool, advance: Advance) -> dict[st
         return {"a": _with_size(a), "b": _with_size(b)}
     if not with_data:
         return {}
-    differing, first, done = 0, None, 0
+    # 0 for types of less than a byte, and for what is not in a type of the format.
+    size, odd = divmod(BITS.get(x.dtype, 1), 8)
+    size = 0 if odd else size
+    differ, first, done = 0, None, 0
     for left, right in zip(a.file.chunks(x), b.file.chunks(y), strict=True):
         if left != right:
             if first is None:
                 first = done + first_difference(left, right)
-            differing += count_of_differences(left, right)
+            differ += count_of_differences(left, right, size or 1)
         done += len(left)
         advance(len(left))
     if first is None:
         return {}
-    where = {"first_byte": first}
-    if x.dtype in BITS:
-        where = {"first_element": first * 8 // BITS[x.dtype]}
-    return {**where, "bytes_that_differ": differing}
+    if x.dtype not in BITS:
+        return {"first_byte": first, "bytes_that_differ": differ}
+    index = index_at(first * 8 // BITS[x.dtype], x.shape)
+    if not size:
+        return {"first": index, "bytes_that_differ": differ}
+    return {"first": index, "differ": differ, "elements": x.nbytes // size}
 
 
 def _compare_metadata(a: dict[str, str], b: dict[str, str]) -> dict[str, dict[str, str | None]]:
@@ -193,11 +198,7 @@ def _show(found: dict[str, Any], out: Output) -> None:
         if "a" in change:
             difference = f"{_kind(change['a'])} -> {_kind(change['b'])}"
         else:
-            what, first = "values", f"element {change.get('first_element', 0):,}"
-            if "first_byte" in change:
-                what, first = "codes", f"byte {change['first_byte']:,}"
-            difference = f"{what} differ from {first} on, "
-            difference += f"{text.count(change['bytes_that_differ'], 'byte')} in all"
+            difference = _counted(change)
         out.line((f"! {name}  {difference}", _CHANGED))
     for key, values in found.get("metadata", {}).items():
         for sign, style, side in (("-", _MINUS, "a"), ("+", _PLUS, "b")):
@@ -209,6 +210,16 @@ def _show(found: dict[str, Any], out: Output) -> None:
     if "metadata" in found:
         counts.append(text.count(len(found["metadata"]), "change") + " of metadata")
     out.line((", ".join(counts), "bold"))
+
+
+def _counted(change: dict[str, Any]) -> str:
+    if "differ" in change:
+        said = f"{change['differ']:,} of {text.count(change['elements'], 'value')} changed"
+    else:
+        said = text.count(change["bytes_that_differ"], "stored byte") + " changed"
+    if "first_byte" in change:
+        return f"{said}, the first at {change['first_byte']:,}"
+    return said + (f", the first at {text.shape(change['first'])}" if change["first"] else "")
 
 
 def _kind(what: dict[str, Any]) -> str:

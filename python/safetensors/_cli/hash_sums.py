@@ -14,9 +14,9 @@ from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES
 from ..sums import Place, _make
 from . import text
 from .errors import CliError
-from .model import Index, Model, Placed, choice_of, files_of
+from .model import Index, Placed, choice_of, files_of
 from .opening import STDIN, open_regular
-from .output import Advance, Output, counted
+from .output import Advance, Output
 from .reader import File, SafetensorError, Tensor, complaint
 
 _BLOCK_NBYTES = 8
@@ -50,12 +50,9 @@ def write(arguments: argparse.Namespace, out: Output) -> int:
     """Writes the sums beside a model, and prints their path and the digest of the whole."""
     _refuse_streams(arguments.path)
     choice = choice_of(arguments)
-    with Model(arguments.path, choice) as model:
-        total = sum(each.tensor.nbytes for each in model.by_name().values())
-        total += sum(file.nbytes for file in model.files) if arguments.files else 0
     algorithm = arguments.algorithm or XXH3
-    with out.progress("hashing", total) as advance:
-        made = _make(arguments.path, algorithm, arguments.files, choice, counted(advance))
+    with out.reported("hashing") as report:
+        made = _make(arguments.path, algorithm, arguments.files, choice, report)
     made.write(fsync=False)
     whole = made.sums.whole()
     if arguments.json:

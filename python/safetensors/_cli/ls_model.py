@@ -51,7 +51,8 @@ def _show(
     if arguments.json:
         out.json(_as_json(model, arguments.path, found, (parameters, bits)))
         return len(found)
-    config = {key: value for key, value in model.get_config().items() if _is_said(value)}
+    said = dict(model.config._set_fields())
+    config = {key: value for key, value in model.get_config().items() if key in said}
     out.table(
         [Column("model", "cyan"), Column("value")],
         [

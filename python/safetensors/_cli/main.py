@@ -6,11 +6,12 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import SafetensorError, __version__
 from .._near_names import suggestions
 from .._paths import is_url
+from .._redact import redact
 from . import (
     check,
     completion,
@@ -33,7 +34,7 @@ from . import (
     verify,
 )
 from .errors import TROUBLE, CliError
-from .text import program, shown
+from .text import BESIDE, program, shown
 
 _COMMANDS = (
     ls,
@@ -58,6 +59,20 @@ _READ_URLS = (ls, show, meta, check, diff, hash, completion)
 _PATHS = ("path", "source", "target", "against")
 _LEAST_LIKE = 0.5
 """How much alike two commands are, so that one is suggested: `sl` and `ls` are."""
+_OTHER_WORDS = {
+    **dict.fromkeys(["info", "inspect", "list", "tree"], "ls"),
+    **dict.fromkeys(["cat", "dump", "print", "stats"], "show"),
+    **dict.fromkeys(["header", "metadata"], "meta"),
+    **dict.fromkeys(["validate", "lint", "test"], "check"),
+    **dict.fromkeys(["compare", "cmp"], "diff"),
+    **dict.fromkeys(["checksum", "digest", "sha256", "sums"], "hash"),
+    **dict.fromkeys(["dequantize", "decode", "cast"], "convert"),
+    **dict.fromkeys(["split"], "shard"),
+    **dict.fromkeys(["concat", "join"], "merge"),
+    **dict.fromkeys(["filter", "select"], "extract"),
+    **dict.fromkeys(["undo"], "recover"),
+}
+"""Words for which other programs have commands, and ours."""
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _STATUS = """status:
@@ -78,6 +93,17 @@ class _Parser(argparse.ArgumentParser):
         self.exit(TROUBLE, f"{self.prog}: {shown(message)} (see {self.prog} --help)\n")
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        said = f"{program()} {__version__}"
+        if program() == BESIDE:
+            from safetensors_cpp import __version__ as own
+
+            said = f"{program()} {own}, with the interface of safetensors {__version__}"
+        print(said)
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command line."""
     top = _Parser(
@@ -86,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"{program()} {__version__}")
+    top.add_argument("--version", nargs=0, action=_Version, help="print the version and exit")
     added_to = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         name = command.__name__.rpartition(".")[2]
@@ -132,7 +158,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[0] == "help":  # as of other programs: `help COMMAND`
             words = [*words[1:2], "--help"]
         _refuse_unknown(words[0], top)
-        arguments = top.parse_args(words)
+        arguments, others = top.parse_known_args(words)
+        if others:  # top would not say of which command
+            commands(top)[arguments.command].error(f"unrecognized arguments: {' '.join(others)}")
         out = output.Output(arguments.color, arguments.quiet)
         warnings.showwarning = lambda message, *_, **__: out.note(str(message))
         if arguments.run not in [command.run for command in _READ_URLS]:
@@ -157,6 +185,8 @@ def _refuse_unknown(command: str, top: argparse.ArgumentParser) -> None:
     known = [*commands(top), "help"]
     if command in known or command.startswith("-"):
         return
+    if command in _OTHER_WORDS:
+        top.error(f"there is no command {command}; did you mean `{_OTHER_WORDS[command]}`?")
     top.error(f"there is no command {command}{suggestions(command, known, like=_LEAST_LIKE)}")
 
 
@@ -173,8 +203,7 @@ def _refuse_urls(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name, None)
         for path in value if isinstance(value, list) else [value]:
             if is_url(path):
-                scheme = str(path).partition("://")[0]
-                raise CliError(f"{arguments.command} takes files, not URLs: {scheme}://...")
+                raise CliError(f"{arguments.command} takes files, not URLs: {redact(str(path))}")
 
 
 def _described(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Print metadata, and set or remove keys.
 
 A change appears completely or not at all: a file with a new header replaces the old one. The data
-is not copied if the file system can share it; docs/cli.md says how.
+is not copied if the file system can share it.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from .._near_names import suggestions
 from .._paths import is_url
 from .._saving.arguments import SaveArguments
 from .._weight_models import is_gguf
-from . import output, text, weight_model
+from . import text, weight_model
 from .errors import NEGATIVE, CliError
 from .model import add_choice, choice_of
 from .opening import STDIN
@@ -27,8 +27,6 @@ safetensors meta model.safetensors --set author=me --remove format
 safetensors meta llama.gguf
 """
 
-_FIRST = 4
-"""So many values of an array are shown."""
 _MAX = 60
 
 
@@ -97,16 +95,15 @@ def _read(arguments: argparse.Namespace, out: Output) -> int:
     elif metadata:
         rows = [[key, metadata[key]] for key in sorted(metadata)]
         out.table([Column("key", "cyan"), Column("text")], rows)
+    else:
+        out.note(f"{arguments.path}: no metadata")
     return 0
 
 
 def _described(value: Any) -> tuple[str, str]:
     """Returns the type and the text of a value of GGUF; of an array its length and first values."""
-    if isinstance(value, list):
-        first = text.value(value[:_FIRST])[1:-1]
-        more = ", ..." if len(value) > _FIRST else ""
-        return f"[{len(value):,}]", text.clipped(first, _MAX) + more
-    return type(value).__name__, text.clipped(text.value(value), _MAX)
+    kind = f"[{len(value):,}]" if isinstance(value, list) else type(value).__name__
+    return kind, text.brief(value, _MAX)
 
 
 def _as_json(value: Any) -> Any:
@@ -131,6 +128,5 @@ def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) 
         if metadata == (file.metadata or {}):
             return
         new = file.new_header(metadata or None)
-        with file.handle() as handle, out.progress("rewriting", file.nbytes) as advance:
-            options = SaveArguments(fsync=fsync, progress=output.counted(advance))
-            _write_with_header(path, handle, new, options)
+        with file.handle() as handle, out.reported("rewriting") as report:
+            _write_with_header(path, handle, new, SaveArguments(fsync=fsync, progress=report))

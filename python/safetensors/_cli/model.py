@@ -133,7 +133,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
         "--name",
         metavar="NAME",
         help="which model of a folder: what the names of its files begin with, such as "
-        "consolidated (default: see docs/loading.md)",
+        "consolidated (default: the one that transformers or diffusers would load)",
     )
     parser.add_argument(
         "--variant",

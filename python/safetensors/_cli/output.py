@@ -164,27 +164,17 @@ class Output:
         """Yields a function to call as `progress(done, total)`. The first call shows a bar on
         standard error."""
         with contextlib.ExitStack() as shown:
-            report: Report | None = None
+            advance: Advance | None = None
+            before = 0
 
-            def first(done: int, total: int) -> None:
-                nonlocal report
-                if report is None:
-                    report = counted(shown.enter_context(self.progress(what, total)))
-                report(done, total)
+            def report(done: int, total: int) -> None:
+                nonlocal advance, before
+                if advance is None:
+                    advance = shown.enter_context(self.progress(what, total))
+                advance(done - before)
+                before = done
 
-            yield first
-
-
-def counted(advance: Advance) -> Report:
-    """Returns a function to which a writer passes the bytes that it has written so far."""
-    before = 0
-
-    def report(done: int, _total: int) -> None:
-        nonlocal before
-        advance(done - before)
-        before = done
-
-    return report
+            yield report
 
 
 def complain(message: str) -> None:

@@ -21,7 +21,7 @@ from .._saving.writer import open_writer
 from . import text
 from .dtypes import normalized
 from .errors import CliError
-from .output import Output, counted
+from .output import Output
 from .source import Source
 from .source_model import ModelSource
 
@@ -158,7 +158,13 @@ def add_dtype(
     choices: Sequence[str] = tuple(map(str.lower, CASTABLE)),
     what: str = "cast floating-point tensors to this type; others keep theirs",
 ) -> None:
-    parser.add_argument("--dtype", type=normalized, choices=choices, help=what)
+    def chosen(name: str) -> str:
+        code = normalized(name)
+        if code not in choices:
+            raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(choices)}")
+        return code
+
+    parser.add_argument("--dtype", type=chosen, choices=choices, help=what)
 
 
 def target_of(path: str, of_model: bool = False, shard_size: str | None = None) -> Target:
@@ -225,10 +231,8 @@ def write_split(
             _plan(content, paths, split, out)
             out.line(f"{target.path}: would have {said}; nothing was written")
         return written
-    with out.progress("writing", split.total_size) as advance:
-        options = SaveArguments(
-            fsync=arguments.fsync, progress=counted(advance), sums=arguments.sums
-        )
+    with out.reported("writing") as report:
+        options = SaveArguments(fsync=arguments.fsync, progress=report, sums=arguments.sums)
         if target.is_folder:
             os.makedirs(os.path.dirname(absolute(target.path)), exist_ok=True)
             save_files(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .._core import safe_open
 from .._paths import is_url
-from .._text import bits_per_weight, count, rounded, size
+from .._text import bits_per_weight, brief, count, number, rounded, size
 from .tree import Listed, Outline, Total
 
 _INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32"}
@@ -59,8 +59,11 @@ def of_weights(model: Any, title: str | None = None) -> Contents:
         title or base_name(model.files[0]),
         kind,
         list(listed(model)),
-        metadata=[(key, metadata[key]) for key in list(metadata)[:_MAX_PAIRS]],
-        config=[(name, _plain(value)) for name, value in model.config._set_fields()],
+        metadata=[(key, brief(metadata[key])) for key in list(metadata)[:_MAX_PAIRS]],
+        config=[
+            (name, number(value) if isinstance(value, float) else value)
+            for name, value in model.config._set_fields()
+        ],
         warnings=model.warnings,
         unmapped=model.unmapped,
     )
@@ -71,11 +74,6 @@ def listed(model: Any) -> Iterator[Listed]:
     for name in (*model, *model.unmapped):
         tensor = model[name]
         yield name, tensor.type_name, tensor.shape, tensor.nbytes
-
-
-def _plain(value: object) -> object:
-    """Returns a value of a configuration as it is shown: floats as F32 prints them."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def facts(kind: str, outline: Outline) -> list[str]:

@@ -112,10 +112,12 @@ class ModelConfig:
         return f"ModelConfig({said})"
 
     def _set_fields(self) -> Iterator[tuple[str, Any]]:
-        """Yields the fields that have a value, but `raw`."""
+        """Yields the fields that have a value, but `raw`. In a field that is never None, 0 is none:
+        no window, no experts."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.repr and value is not None and value != []:
+            is_none = value is None or value == [] or (field.type in (int, "int") and value == 0)
+            if field.repr and not is_none:
                 yield field.name, value
 
     def as_dict(self) -> dict[str, Any]:

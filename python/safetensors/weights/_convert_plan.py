@@ -87,6 +87,7 @@ class Plan:
                 raise _without_options(error) from None
             named = DECODED.get(self._wanted or "")
             self.companions = Companions(src, True, named, _companion_error)
+            self._miss_config()
             self.metadata = {"format": str(self.weights.metadata.get("format", "pt"))}
         except BaseException:
             self.close()
@@ -112,6 +113,15 @@ class Plan:
             self._renames = weights.format == "gguf"
         self.notes += weights.warnings
         return weights
+
+    def _miss_config(self) -> None:
+        kind = self.weights.metadata.get("general.type", "model")
+        if self.weights.format != "gguf" or kind != "model":
+            return
+        if "config.json" not in self.companions.names:
+            self.companions.notes.append(
+                "no config.json: GGUF files have none, and transformers needs the original model's"
+            )
 
     def refuse_target(self, target: str, is_folder: bool) -> None:
         """Raises WeightsError if the result would replace files of the source."""

@@ -244,25 +244,25 @@ class WeightTensor(NotPickled):
 
     def torch(
         self,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         rows: Rows = None,
         device: Any = None,
     ) -> torch.Tensor:
         """Returns the decoded values as a torch tensor that owns its memory.
 
         Args:
-            dtype: torch.float32 (default), torch.float16 or torch.bfloat16.
+            dtype: torch.float32 (default), torch.float16 or torch.bfloat16, or its name.
             rows: as for `numpy`.
             device: the device of the tensor; values are decoded on the CPU and copied there.
         """
         from safetensors._torch import torch
 
-        kind = torch.float32 if dtype is None else dtype
-        name = _TORCH_NAMES.get(str(kind))
-        if name is None:
+        kind = "float32" if dtype is None else str(dtype)
+        name = _TORCH_NAMES.get(kind, kind)
+        if name not in _TORCH_NAMES.values():
             raise ValueError(f"{kind} is none of float32, float16, bfloat16")
         row0, count, shape = self._rows(rows)
-        tensor = torch.empty(shape, dtype=kind)
+        tensor = torch.empty(shape, dtype=getattr(torch, name))
         bits = torch.int32 if name == "float32" else torch.int16
         self._model.dequantize(self.name, _room(tensor.view(bits).numpy()), name, row0, count)
         return tensor if device is None else tensor.to(device)

@@ -319,7 +319,7 @@ def test_diff_of_codes(tmp_path):
     copy.write_bytes(data)
     text = cli.output("diff", GGUF, copy, status=1)
     assert "! " in text
-    assert ", 1 byte in all" in text
+    assert " 1 stored byte changed" in text
 
 
 def test_diff_of_scales_of_other_types(tmp_path):

@@ -504,7 +504,7 @@ def test_a_kill_leaves_no_model(tmp_path, number):
         (["in", "m.safetensors", "--dtype", "bf16", "--key", "k"], "apply to PyTorch files only"),
         (["in", "m.safetensors", "--verify"], "--verify needs --dtype, or a GGUF file"),
         (["in", "m.safetensors", "--to", "gguf"], "invalid choice"),
-        (["in", "m.safetensors", "--dtype", "q4_0"], "invalid choice"),
+        (["in", "m.safetensors", "--dtype", "q4_0"], "q4_0 is none of bf16, f16, f32, keep"),
         (["x.npz", "m.safetensors", "--dtype", "bf16"], "--dtype applies to safetensors and GGUF"),
         (["x.bin", "m.safetensors", "--dtype", "bf16"], "--dtype applies to safetensors and GGUF"),
         (["none", "m.safetensors", "--dtype", "bf16"], "No such file or directory"),
@@ -536,7 +536,8 @@ def test_types_in_any_case(tmp_path):
 def test_without_the_option_packs_are_copied(tmp_path):
     """As before: only --dtype decodes the packs of safetensors files."""
     source = DATA / "mlx" / "llama_q4_g64_bf16"
-    cli.run("convert", source, tmp_path / "m.safetensors", "--to", "safetensors")
+    done = cli.run("convert", source, tmp_path / "m.safetensors", "--to", "safetensors")
+    assert "quantised tensors are copied: --dtype bf16 would decode them\n" in done.stderr
     assert "0 changed, 0 only in A, 0 only in B" in cli.output(
         "diff", "--raw", source, tmp_path / "m.safetensors"
     )

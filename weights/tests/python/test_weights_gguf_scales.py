@@ -109,6 +109,7 @@ def test_torch(tmp_path):
     with open_weights(write_gguf(tmp_path / "m.gguf", QWEN, tensors)) as w:
         t = w["layers.0.ffn.up.weight"]
         assert torch.equal(t.torch(torch.bfloat16), torch.from_numpy(t.numpy()).bfloat16())
+        assert torch.equal(t.torch("bfloat16"), t.torch(torch.bfloat16))
 
 
 @pytest.mark.parametrize("kind", ["NVFP4", "F16"])

@@ -30,6 +30,8 @@ def test_models(path):
         assert f"{w.format}, llama" in page
         assert "configuration (" in page
         assert "None" not in page
+        assert "n_experts" not in page, "the model has none"
+        assert not re.search(r"\d\.\d{9}", page), "floats are shown as those of 32 bits"
         assert w._ipython_key_completions_() == [*w, *w.unmapped]
         assert w.nbytes == sum(t.nbytes for t in w.values())
         assert w.parameters == sum(t.numpy().size for t in w.values())
