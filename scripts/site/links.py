@@ -4,7 +4,8 @@
   page, such as a source, becomes its text.
 * A link whose text is the name of a document is an error: its title says more.
 * Options in inline code get a class, because a line could otherwise break after their hyphens.
-* The first mention in a section of a function, class or command gets a link to its reference.
+* The first mention in a section of a function, class or command gets a link to its reference: that
+  of C++ where the text is about C++, that of the module which the sentence names, or the usual one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ OPTION = re.compile(r"(?<!`)`((?:[^`\n]* )?--?[A-Za-z][^`\n]*)`(?!`)")
 MENTION = re.compile(rf"^(?:#|    ).*$|{LINK.pattern}|(?<!`)`(?P<code>[^`\n]+)`(?!`)", re.MULTILINE)
 """A heading, an indented line, a link, or what only this program changes: inline code."""
 CALL = re.compile(r"^(safetensors \w+) .*|^(\w+)\(.*\)$")
+OF = re.compile(r"\s+of\s+(?:(?:every|all)\s+frameworks?\b|`(?P<module>safetensors\.\w+)`)")
+"""What says after a name which module's it is: many modules', or one's."""
+LANGUAGE = re.compile(r"\bIn (C|Python)\b")  # C or C++
+SENTENCE_END = re.compile(r"[.:]\s|\n\s*\n|\n[*|]")
 LONGEST = 24
 """The number of characters up to which code with an option stays on one line."""
 TITLE = re.compile(r"^ *- (.*): (\S+\.md)$", re.MULTILINE)
@@ -55,6 +60,7 @@ class Translator:
 
     `pages` has the files that are pages, and the pages' names. `names` has for some of the pages
     what a mention in inline code leads to: the end of a link, such as `[safetensors.plan.Shard]`.
+    Names of C++ and C begin with `C++ ` there, and those of one module with the module's.
     """
 
     def __init__(
@@ -95,18 +101,43 @@ class Translator:
 def _with_references(parts: list[str], names: dict[str, str]) -> Iterator[str]:
     """Yields the parts of a document, of which every second is code, with links to `names`."""
     seen: set[str] = set()
+    above: dict[int, str] = {}  # the headings of the section, by level
 
     def reference(found: re.Match[str]) -> str:
-        if found[0].startswith("## "):
-            seen.clear()
+        if found[0].startswith("#"):
+            level = len(found[0]) - len(found[0].lstrip("#"))
+            for deeper in [each for each in above if each >= level]:
+                del above[deeper]
+            above[level] = found[0]
+            if level == 2:
+                seen.clear()
         name = CALL.sub(r"\1\2", found["code"] or "")
-        if name not in names or name in seen:
+        if not name:
             return found[0]
-        seen.add(name)
-        return f"[{found[0]}]{names[name]}"
+        is_cpp = any("C++" in heading for heading in above.values())
+        target = names.get(_meant(name, found, names, is_cpp=is_cpp))
+        if target is None or target in seen:
+            return found[0]
+        seen.add(target)
+        return f"[{found[0]}]{target}"
 
     for i, part in enumerate(parts):
         yield part if i % 2 else MENTION.sub(reference, part)
+
+
+def _meant(name: str, found: re.Match[str], names: dict[str, str], *, is_cpp: bool) -> str:
+    """Returns the key of `names` for a mention: what the text around it says whose name it is."""
+    before, after = found.string[: found.start()], found.string[found.end() :]
+    languages = LANGUAGE.findall(before.rpartition("\n\n")[2])
+    if languages[-1] == "C" if languages else is_cpp:
+        return f"C++ {name}"
+    if owner := OF.match(after):
+        return f"{owner['module']}.{name}" if owner["module"] else ""
+    sentence = SENTENCE_END.split(before)[-1] + SENTENCE_END.split(after, maxsplit=1)[0]
+    of_numpy = f"safetensors.numpy.{name}"
+    return (
+        of_numpy if "NumPy" in sentence and of_numpy in names and "torch" not in sentence else name
+    )
 
 
 def _whole_options(line: str) -> str:

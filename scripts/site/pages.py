@@ -53,7 +53,7 @@ TYPES = [f"_typing.{name}" for name in ("Source", "Sources", "Path", "Paths", "P
 TYPES += ["_typing.SumsOption", "_typing.Verify", "plan.Keys", "_torch.AnyDevice"]
 
 # The guides, and the modules that each is about. Names in a guide lead to the reference, and the
-# reference of a module to its guides.
+# reference of a module to its guides. All of cpp.md is about C++ and C, as its title says.
 GUIDES = {
     "tutorial.md": [],
     "howto.md": [],
@@ -67,6 +67,7 @@ GUIDES = {
     "checkpoints.md": ["dcp"],
     "jax.md": ["jax"],
     "engines.md": [],
+    "cpp.md": [],
 }
 
 
@@ -91,15 +92,25 @@ def site() -> dict[str, str]:
 def mentions() -> dict[str, dict[str, str]]:
     """Returns what names in the guides lead to. A page's own modules count before the others.
 
-    Of the others, short names such as `load` or `read` may mean anything, and lead to nothing.
+    Of the others, short names such as `load` or `read` may mean anything, and lead to nothing,
+    unless the text says whose they are.
     """
     everywhere = {
         name: f"[{module}.{name}]"
         for module in ("safetensors.torch", "safetensors")
         for name in public_names(module)
-        if "_" in name or not name.islower()
+        if is_telling(name)
     }
     everywhere |= {f"safetensors {name}": f"(commands/{name}.md)" for name in commands.names()}
+    everywhere |= {
+        full: f"[{full}]"
+        for module in MODULES
+        for full in (f"safetensors.{module}.{name}" for name in own_names(module))
+    }
+    for page, text in header_pages().items():
+        for name in re.findall(r"^### (\w+)$", text, re.MULTILINE):
+            if is_telling(name):
+                everywhere.setdefault(f"C++ {name}", f"({page}#{name.lower()})")
     return {
         page: everywhere
         | {
@@ -109,6 +120,11 @@ def mentions() -> dict[str, dict[str, str]]:
         }
         for page, modules in GUIDES.items()
     }
+
+
+def is_telling(name: str) -> bool:
+    """Whether a name means the same in any text."""
+    return "_" in name or not name.islower()
 
 
 def plot(image: re.Match[str]) -> str:
@@ -122,16 +138,19 @@ def reference() -> dict[str, str]:
     pages = {"api/safetensors.md": python_page("safetensors", public_names("safetensors"))}
     for module in MODULES:
         pages[f"api/{module}.md"] = python_page(f"safetensors.{module}", own_names(module))
+    made = {page: LESS_FOUND + text for page, text in header_pages().items()}
+    return pages | made | {"api/types.md": types_page()}
+
+
+def header_pages() -> dict[str, str]:
+    """Returns the reference of C++ and C."""
     cpp = [path for path in sorted(INCLUDE.glob("*.hpp")) if path.name != "export.hpp"]
+    c = [INCLUDE / "safetensors.h", INCLUDE_WEIGHTS.with_name("weights.h")]
     weights = sorted(INCLUDE_WEIGHTS.glob("*.hpp"))
-    return pages | {
-        "api/types.md": types_page(),
-        "api/cpp.md": LESS_FOUND + headers.page("C++ headers", cpp),
-        "api/cpp-weights.md": LESS_FOUND + headers.page("C++ headers of the weight layer", weights),
-        "api/c.md": LESS_FOUND
-        + headers.page(
-            "C headers", [INCLUDE / "safetensors.h", INCLUDE_WEIGHTS.with_name("weights.h")]
-        ),
+    return {
+        "api/cpp.md": headers.page("C++ headers", cpp),
+        "api/cpp-weights.md": headers.page("C++ headers of the weight layer", weights),
+        "api/c.md": headers.page("C headers", c),
     }
 
 

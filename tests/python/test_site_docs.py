@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "programs", "commands"), [("tutorial", 9, 5), ("howto", 6, 1)])
+@pytest.mark.parametrize(("page", "programs", "commands"), [("tutorial", 9, 5), ("howto", 7, 1)])
 def test_the_page_runs(
     page: str, programs: int, commands: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,6 +34,17 @@ def test_every_page_is_in_the_navigation() -> None:
     text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     missing = [path.name for path in DOCS.glob("*.md") if f": {path.name}\n" not in text]
     assert not missing
+
+
+def test_a_page_has_the_title_of_the_navigation() -> None:
+    """So links, tabs of the browser and the page itself have one name for it."""
+    text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = dict(re.findall(r"^ +- (.*): (\S+\.md)$", text, re.MULTILINE))
+    nav = {title: page for title, page in nav.items() if not page.startswith("commands/")}
+    pages = script("pages").site()
+    heads = {page: re.findall(r"^# (.*)$", pages[page], re.MULTILINE)[0] for page in nav.values()}
+    del nav["Home"], heads["index.md"]
+    assert {page: title for title, page in nav.items()} == heads
 
 
 def test_every_module_is_in_the_reference() -> None:
@@ -72,7 +83,7 @@ def test_the_reference_has_every_class() -> None:
 @pytest.mark.parametrize(
     ("source", "text", "page"),
     [
-        ("docs/faq.md", "[how](howto.md#freeze-a-program)", "[how](howto.md#freeze-a-program)"),
+        ("docs/faq.md", "[how](howto.md#show-progress)", "[how](howto.md#show-progress)"),
         ("docs/faq.md", "[the program](../examples/rl_sync.py)", "the program"),
         ("docs/faq.md", "[this](../README.md)", "[this](index.md)"),
         ("docs/faq.md", "![a](images/growth.svg)", "![a](images/growth.svg)"),
@@ -118,6 +129,41 @@ def test_the_first_mention_leads_to_the_reference(text: str, page: str, tmp_path
     assert translator.translated("docs/b.md", text) == text
 
 
+OF_MODULES = {
+    "load_file": "[t.load_file]",
+    "safetensors.numpy.load_file": "[n.load_file]",
+    "C++ Sums": "(cpp.md#sums)",
+    "Sums": "[s.Sums]",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        (
+            "NumPy arrays of\n`load_file` are views.",
+            "NumPy arrays of\n[`load_file`][n.load_file] are views.",
+        ),
+        ("NumPy. `load_file`", "NumPy. [`load_file`][t.load_file]"),
+        ("torch and NumPy: `load_file`", "torch and NumPy: [`load_file`][t.load_file]"),
+        ("`load_file` of `safetensors.numpy`", "[`load_file`][n.load_file] of `safetensors.numpy`"),
+        ("`load_file` of every framework", "`load_file` of every framework"),
+        (
+            "`load_file`, `safetensors.numpy.load_file`",
+            "[`load_file`][t.load_file], [`safetensors.numpy.load_file`][n.load_file]",
+        ),
+        ("In C++, a. `Sums`", "In C++, a. [`Sums`](cpp.md#sums)"),
+        ("In C++, a.\n\n`Sums`", "In C++, a.\n\n[`Sums`][s.Sums]"),
+        ("In C++, a. In Python, `Sums`", "In C++, a. In Python, [`Sums`][s.Sums]"),
+        ("## C++\n### a\n`Sums`, `load_file`", "## C++\n### a\n[`Sums`](cpp.md#sums), `load_file`"),
+        ("## C++\n## a\n`Sums`", "## C++\n## a\n[`Sums`][s.Sums]"),
+    ],
+)
+def test_a_mention_leads_to_what_the_text_is_about(text: str, page: str, tmp_path: Path) -> None:
+    translator = script("links").Translator(tmp_path, {"docs/a.md": "a.md"}, {"a.md": OF_MODULES})
+    assert translator.translated("docs/a.md", text) == page
+
+
 def test_every_command_has_a_page() -> None:
     """Made of its parser; docs/cli.md leads to it, it leads back, and mkdocs.yml lists it."""
     pages = script("pages").site()
@@ -142,7 +188,10 @@ def test_guides_and_reference_lead_to_each_other() -> None:
     pages = script("pages").site()
     assert "[`load_into`][safetensors.torch.load_into]" in pages["loading.md"]
     assert "[`open_weights`][safetensors.weights.open_weights]" in pages["weights.md"]
-    assert "Guides: [Loading](../loading.md), [Saving](../saving.md)" in pages["api/torch.md"]
+    assert (
+        "Guides: [Loading models](../loading.md), [Saving models](../saving.md)"
+        in pages["api/torch.md"]
+    )
 
 
 def test_a_link_to_no_file_is_an_error(tmp_path: Path) -> None:
