@@ -90,7 +90,7 @@ def test_the_section_runs(section: str, files: Path, tmp_path: Path) -> None:
         pytest.skip(f"needs {program} and {module}")
     folder = shutil.copytree(files, tmp_path / "folder")
     for block in SECTIONS[section]:
-        if section == "The command line":
+        if section == "Command line":
             assert [status for _, status in console.run(block, folder)] == [0, 0, 0]
         else:
             console.check(block, folder)

@@ -38,6 +38,9 @@ WORDS = {
     "shard": "commands/shard.md",
     "convert": "commands/convert.md",
     "GGUF": "weights.md",
+    "quantised models": "weights.md",
+    "checksums": "verify.md",
+    "pyinstaller": "howto.md",
     "s3": "index.md",
 }
 STOP = {"of", "the", "a", "in"}
