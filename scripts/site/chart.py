@@ -1,4 +1,4 @@
-"""Draws the chart of the home page from the tables of docs/performance.md and docs/figures.md.
+"""Draws the chart of the home page from the tables of docs/performance.md.
 
 Each row is a bar from 1x to its ratio, on a logarithmic axis. The SVG stands in the page itself, so
 that its text has the colour of the page: an image would follow the system's colours, and not the
@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import math
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 # A row of a table, and what the chart calls it. README.md has the same rows. Those that do not win
@@ -24,9 +23,8 @@ ROWS = {
     "load gpt2 from bytes in memory": "Load from bytes in memory",
     "save gpt2 to a new file": "Save to a new file",
     "load gpt2, cold page cache, all pages touched": "Load from a cold disk, touch every page",
-    "load gpt2, all pages touched": "Load, touch every page",
-    "load gpt2, each tensor cloned": "Load, clone every tensor",
-    "fused QKV share of 8, mmap, vggt": "Share of QKV for 1 of 8 ranks (4.67 GB)",
+    "load gpt2, all pages touched": "Load into torch, touch every page",
+    "load gpt2, each tensor cloned": "Load into torch, clone every tensor",
     "import `safetensors`": "Import safetensors",
     "import `safetensors.torch`, after torch": "Import safetensors.torch, after torch",
 }
@@ -44,25 +42,13 @@ class Figures(NamedTuple):
         return float(self.shown.replace(",", ""))
 
 
-def tables(docs: Path) -> str:
-    """Returns the pages with the tables; the rows of the first one count before the second's."""
-    pages = ("performance.md", "figures.md")
-    return "".join((docs / page).read_text(encoding="utf-8") for page in pages)
-
-
 def figures(text: str) -> dict[str, Figures]:
     """Returns the rows of the page's tables that have a ratio; of two of a name, the first."""
     found: dict[str, Figures] = {}
     for line in text.splitlines():
         cells = [cell.strip().strip("*") for cell in line.strip().strip("|").split("|")]
         if len(cells) == 4 and re.fullmatch(r"[\d.,]+x", cells[3]):
-            row = Figures(cells[1], cells[2], cells[3][:-1])
-        elif len(cells) == 8 and re.fullmatch(r"[\d.,]+", cells[4]):  # "minimum (median)"
-            least = [f"{cell.partition(' ')[0]} {cells[1]}" for cell in cells[2:4]]
-            row = Figures(least[0], least[1], cells[4])
-        else:
-            continue
-        found.setdefault(cells[0], row)
+            found.setdefault(cells[0], Figures(cells[1], cells[2], cells[3][:-1]))
     return found
 
 
@@ -89,7 +75,7 @@ def _drawing(
     parts = [
         f'<svg class="{name}" role="img" viewBox="0 0 {width} {bottom + 18}" width="100%"'
         ' font-size="13" fill="currentColor"'
-        ' aria-label="Speed against upstream by operation, as in the table of the page Speed">',
+        ' aria-label="Speed against upstream by operation, as in the table of README.md">',
         _text(place(1) - 6, 12, "slower", 'text-anchor="end" font-size="11"'),
         _text(place(1) + 6, 12, "faster than upstream 0.8.0", 'font-size="11"'),
     ]
