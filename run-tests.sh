@@ -47,8 +47,9 @@ cpp_tests() {
     ctest --preset dev --parallel "$jobs"
 }
 
+# Tests wait for a third of their time, so there is one process more than processors.
 python_tests() {
-  "$venv_python" -m pytest tests/python weights/tests/python -n "$jobs" --durations=15
+  "$venv_python" -m pytest tests/python weights/tests/python -n "$((jobs + 1))" --durations=15
 }
 
 client_tests() {
