@@ -66,7 +66,11 @@ def refuse_repeated(opened: list[Opened]) -> list[Opened]:
     """Returns what open_shards() returned. Raises SafetensorError if two files hold the same name:
     load_files returns one dict, in which the second tensor would replace the first."""
     if len(opened) > 1:
-        names = [names for _, _, names in opened]
+        # A file may have tensors that the index puts into another one.
+        names = [
+            names if handle is None or len(handle) == len(names) else handle.offset_keys()
+            for _, handle, names in opened
+        ]
         _extra._refuse_repeated(names, [shard.path for shard, _, _ in opened])
     return opened
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _extra, _model_folder
 from ._core import SafetensorError
+from ._errors import failure
 from ._model_folder import BY_RULE, Choice, FolderModel
 from ._paths import is_url
 
@@ -233,6 +234,9 @@ def _shards_of_index(
     model: FolderModel | None = None,
 ) -> list[ShardFile]:
     """Returns the files that an index names, sorted by name."""
+    if not by_file:
+        text = f"{path}: not an index of shards: it names no tensor"
+        raise failure("no_model", text, path=path)
     directory = os.path.dirname(path)
     return [
         ShardFile(os.path.join(directory, file), names, path, None, total_size, model=model)

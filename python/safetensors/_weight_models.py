@@ -5,12 +5,13 @@ One rule for the command line, `summary` and reports. It reads no tensor and no 
 
 from __future__ import annotations
 
+import codecs
 import os
 from typing import TYPE_CHECKING, Any
 
 from . import _json
-from ._core import SafetensorError
-from ._extra import _parse_model_file_name
+from ._errors import failure
+from ._extra import _describes_quantised, _parse_model_file_name
 from ._model_folder import BY_RULE, Choice
 from ._paths import is_url, open_at_once
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _KEYS = ("quantization_config", "quantization")
 """Entries of config.json: Hugging Face's, and MLX's."""
-_OWN_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
-"""Files of the settings alone: ModelOpt's, AutoGPTQ's and AutoAWQ's."""
 
 
 def is_weight_model(path: Path, choice: Choice = BY_RULE) -> bool:
@@ -30,6 +29,9 @@ def is_weight_model(path: Path, choice: Choice = BY_RULE) -> bool:
 
     A shard alone is none, neither are patches and other files, nor what does not exist. In a build
     without the weight layer, nothing is one.
+
+    Raises:
+        SafetensorError: the configuration cannot be read.
     """
     if is_url(path) or not os.path.exists(path):
         return False
@@ -84,7 +86,7 @@ def _is_quantised(path: str) -> bool:
         parsed = _parse_model_file_name(file)
         if parsed is None or parsed[0] not in ("single", "index"):
             return False
-    if any(os.path.isfile(os.path.join(folder, name)) for name in _OWN_FILES):
+    if any(map(_describes_quantised, os.listdir(folder or "."))):
         return True
     config = _read_config(os.path.join(folder, "config.json"))
     inner = config.get("text_config")
@@ -93,12 +95,22 @@ def _is_quantised(path: str) -> bool:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    """Returns a configuration; an empty one of a file that has none: it is no model's."""
+    """Returns a configuration; an empty one without a file. Raises SafetensorError if it cannot be
+    read: it may say that the model is quantised."""
     if not os.path.isfile(path):
         return {}
     try:
         with open(path, "rb", opener=open_at_once) as file:
-            config = _json.loads(file.read(_json.MAX_NBYTES + 1), path)
-    except (OSError, ValueError, SafetensorError):
-        return {}
-    return config if isinstance(config, dict) else {}
+            data = file.read(_json.MAX_NBYTES + 1)
+        if data.startswith(codecs.BOM_UTF8):  # as Hugging Face's libraries
+            raise ValueError("it begins with a byte order mark")
+        config = _json.loads(data, path, error=ValueError)
+        if not isinstance(config, dict):
+            raise ValueError(f"expected an object, found {type(config).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise failure(
+            "invalid_argument",
+            f"{path} does not say whether the model is quantised: {error}",
+            path=path,
+        ) from None
+    return config

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from . import _extra
 from ._checking import digests as _digests
 from ._checking import sums as _sums
+from ._checking import verify
 from ._checking.sums import FileSums, Sums, TensorSums
 from ._checking.sums_save import algorithms_of, sums_of
 from ._errors import failure
@@ -27,12 +28,14 @@ class Place(NamedTuple):
 
     folder: str
     sums: str
+    file: str
+    """The file that the caller named; empty for an index or a folder."""
 
     @classmethod
     def of(cls, path: str, shards: Sequence[ShardFile]) -> Place:
         """Returns the place of what find_files() found for a path: beside the model's files, under
         its name."""
-        first = shards[0]
+        first, file = shards[0], ""
         if first.index_path:
             found = _sums.path_of(first.index_path)
         elif first.model is not None:
@@ -40,11 +43,14 @@ class Place(NamedTuple):
         elif first.folder:  # of no single model
             found = os.path.join(path, _sums.OF_FOLDER)
         else:
-            found = _sums.path_of(path)
-        return cls(os.path.dirname(found), found)
+            found, file = _sums.path_of(path), path
+        return cls(os.path.dirname(found), found, file)
 
     def existing(self) -> str:
-        """Returns the path of the sums to read: those of the folder if the model has none."""
+        """Returns the path of the sums to read, by the rule of loads: of a file those of its model,
+        else those of the folder if the model has none."""
+        if self.file:
+            return verify.sums_beside(self.file) or self.sums
         of_folder = os.path.join(self.folder, _sums.OF_FOLDER)
         if os.path.exists(self.sums) or not os.path.exists(of_folder):
             return self.sums

@@ -16,12 +16,14 @@
 namespace safetensors::detail {
 namespace {
 
-constexpr std::array<std::string_view, 6> kCompanionEnds = {".json", ".jinja",    ".model",
-                                                            ".txt",  ".tiktoken", ".py"};
-constexpr std::array<std::string_view, 4> kLicences = {"LICENSE", "LICENCE", "NOTICE",
-                                                       "USE_POLICY"};
-constexpr std::array<std::string_view, 3> kOfQuantised = {
-    "quantize_config.json", "quant_config.json", "hf_quant_config.json"};
+constexpr std::array<std::string_view, 9> kCompanionEnds = {
+    ".json", ".jinja", ".model", ".txt", ".tiktoken", ".py", ".spm", ".codes", ".tokenizer"};
+/// Mistral's tokenizers have names such as tokenizer.model.v3.
+constexpr std::array<std::string_view, 5> kCompanionStarts = {"LICENSE", "LICENCE", "NOTICE",
+                                                              "USE_POLICY", "tokenizer.model."};
+constexpr std::array<std::string_view, 5> kOfQuantised = {
+    "quantize_config.json", "quant_config.json", "hf_quant_config.json", "quantization_map.json",
+    "quant_model_description.json"};
 
 /// Returns whether a name is one in a folder, and not hidden.
 bool is_plain_name(std::string_view name) {
@@ -108,11 +110,14 @@ std::string_view file_of_other_model(std::span<const std::string> names,
 bool is_companion(std::string_view file) {
   const auto ends = [&](std::string_view end) { return file.ends_with(end); };
   const auto starts = [&](std::string_view start) { return file.starts_with(start); };
-  if (!is_plain_name(file) || std::ranges::find(kOfQuantised, file) != kOfQuantised.end() ||
-      ends(kIndexSuffix) || ends(kSumsSuffix)) {
-    return false;
-  }
-  return std::ranges::any_of(kCompanionEnds, ends) || std::ranges::any_of(kLicences, starts);
+  // Of a model in any format, also of a variant: model.safetensors.index.fp16.json.
+  const bool is_index = ends(".json") && file.find(".index.") != std::string_view::npos;
+  if (!is_plain_name(file) || is_index || ends(kSumsSuffix)) return false;
+  return std::ranges::any_of(kCompanionEnds, ends) || std::ranges::any_of(kCompanionStarts, starts);
+}
+
+bool describes_quantised(std::string_view file) {
+  return std::ranges::find(kOfQuantised, file) != kOfQuantised.end();
 }
 
 }  // namespace safetensors::detail

@@ -86,6 +86,12 @@ void register_names(py::module_& module) {
       [](py::handle file) { return detail::is_companion(file_name_of(file)); }, py::arg("file"),
       "_is_companion_name(file)\n--\n\n"
       "Returns whether a file of this name is one that a conversion copies with a model.");
+  define(
+      module, "_describes_quantised",
+      [](py::handle file) { return detail::describes_quantised(file_name_of(file)); },
+      py::arg("file"),
+      "_describes_quantised(file)\n--\n\n"
+      "Returns whether a file of this name says how the tensors of a folder are quantised.");
 }
 
 #if !defined(_WIN32)

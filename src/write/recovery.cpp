@@ -222,6 +222,8 @@ void roll_forward(const Folder& folder, const OwnPlace& save, const SwitchRecord
            .empty()) {  // before the first step, after which they would be another model's
     step();
     remove_sums_of(folder, record.name);
+    for (const auto& [file, part] : places.waiting) io::remove_sums({folder, OwnName(file)});
+    for (const std::string& file : places.outdated) io::remove_sums({folder, OwnName(file)});
   }
   // A reader that finds no index fails; it never combines the shards of two models. An old single
   // file stays until the end: transformers prefers it to an index, and it is whole. Readers of this

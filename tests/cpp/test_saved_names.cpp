@@ -79,11 +79,15 @@ TEST_CASE("names that files may be named after") {
 
 TEST_CASE("the small files of a model") {
   for (const char* name :
-       {"config.json", "tokenizer.model", "LICENSE-2", "USE_POLICY.md", "a.py"}) {
+       {"config.json", "tokenizer.model", "LICENSE-2", "USE_POLICY.md", "a.py", "source.spm",
+        "bpe.codes", "prophetnet.tokenizer", "tokenizer.model.v3", "quant_config.json"}) {
     CHECK(detail::is_companion(name));
   }
   for (const char* name : {"", ".json", "a/config.json", "model.safetensors", "m.sums.json",
-                           "m.safetensors.index.json", "quant_config.json", "run.sh"}) {
+                           "m.safetensors.index.json", "m.safetensors.index.fp16.json",
+                           "pytorch_model.bin.index.json", "run.sh"}) {
     CHECK_FALSE(detail::is_companion(name));
   }
+  CHECK(detail::describes_quantised("quant_config.json"));
+  CHECK_FALSE(detail::describes_quantised("config.json"));
 }

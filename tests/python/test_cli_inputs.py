@@ -1,6 +1,7 @@
 """What commands read: regular files and standard input."""
 
 import contextlib
+import json
 import os
 import resource
 import subprocess
@@ -175,3 +176,15 @@ def test_a_pipe_beside_a_model_is_not_waited_for(tmp_path):
     for name in ("config.json", "quantize_config.json", "generation_config.json"):
         os.mkfifo(tmp_path / name)
     subprocess.run([*cli.started(), "ls", "--model", tmp_path], timeout=60, check=False)
+
+
+def test_a_total_size_that_is_wrong(tmp_path):
+    """Some programs count shared tensors twice. No command needs it, and `check` says so."""
+    cli.sharded(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    table = json.loads(index.read_text())
+    index.write_text(json.dumps({**table, "metadata": {"total_size": 5}}))
+    for words in (["ls"], ["hash"], ["show"], ["meta"], ["merge"]):
+        more = {"show": [min(table["weight_map"])], "merge": ["m.safetensors"]}.get(words[0], [])
+        cli.run(*words, tmp_path, *more, cwd=tmp_path)
+    assert "`total_size` is 5, but the tensors have" in cli.output("check", tmp_path, status=1)

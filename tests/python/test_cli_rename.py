@@ -118,3 +118,51 @@ def test_errors(source, words, said):
     assert said in cli.complaint("rename", source.name, *words, cwd=source.parent)
     assert source.read_bytes() == before
     assert sorted(os.listdir(source.parent)) == [source.name, "old"]
+
+
+def comfy(path, prefix, **layers):
+    """Writes a file with weights of these layers, and the metadata in which ComfyUI names them."""
+    tensors = {f"{prefix}{layer}.weight": np.full(3, i, "i1") for i, layer in enumerate(layers)}
+    table = {"format_version": "1.0", "layers": {prefix + key: layers[key] for key in layers}}
+    return copies.write(path, tensors, "given", {"_quantization_metadata": json.dumps(table)})
+
+
+def layers_of(path):
+    return json.loads(cli.parsed("meta", path)["_quantization_metadata"])["layers"]
+
+
+@pytest.mark.parametrize("options", [[], ["--layout", "canonical"]])
+def test_layers_that_metadata_name_are_renamed(tmp_path, options):
+    path = comfy(tmp_path / "m.safetensors", "model.", q={"format": "a"}, k={"format": "b"})
+    cli.run("rename", path, "--prefix", "model.=net.", *options)
+    assert layers_of(path) == {"net.q": {"format": "a"}, "net.k": {"format": "b"}}
+    cli.run("rename", path, "--map", "net.q.weight=x.weight", *options)
+    assert layers_of(path) == {"x": {"format": "a"}, "net.k": {"format": "b"}}
+    assert "no one name" in cli.complaint("rename", path, "--map", "x.weight=net.k.w", status=2)
+
+
+def test_merged_files_keep_the_layers_of_all(tmp_path):
+    a = comfy(tmp_path / "a.safetensors", "a.", q={"format": "a"})
+    b = comfy(tmp_path / "b.safetensors", "b.", q={"format": "b"})
+    done = cli.run("merge", a, b, tmp_path / "m.safetensors")
+    assert done.stderr == ""
+    assert layers_of(tmp_path / "m.safetensors") == {"a.q": {"format": "a"}, "b.q": {"format": "b"}}
+    c = copies.write(
+        tmp_path / "c.safetensors",
+        {"c": np.ones(1, "i1")},
+        "given",
+        {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": {"a.q": {}}})},
+    )
+    said = cli.complaint("merge", a, c, tmp_path / "n.safetensors", status=2)
+    assert "another file describes layer `a.q` otherwise" in said
+
+
+def test_other_metadata_that_name_tensors(tmp_path):
+    """Those of torchao, whose meaning is not known here."""
+    names = json.dumps(["a.weight"])
+    for metadata in ({"tensor_names": names}, {"a.weight": "{}"}):
+        tensors = {"a.weight": np.ones(2, "f4"), "b.weight": np.ones(2, "f4")}
+        path = copies.write(tmp_path / "m.safetensors", tensors, "given", metadata)
+        said = cli.complaint("rename", path, "--prefix", "a.=x.", status=2)
+        assert "names tensor `a.weight`: it would keep the old name" in said
+        cli.run("rename", path, "--prefix", "b.=x.")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from safetensors import delta
-from safetensors.numpy import save_files
+from safetensors.numpy import load_file, save_files
 from support import cli, copies
 
 MODEL = copies.tensors()
@@ -102,3 +102,26 @@ def test_patch(source):
     said = cli.complaint("patch", source, patch, "--in-place")
     assert "needs a new file" in said
     assert "internal error" not in said
+
+
+@pytest.mark.parametrize("name", ["model", "foo", "foo.fp16"])
+def test_a_shard_by_the_sums_of_its_model(tmp_path, name):
+    """By the rule of loads, also if another model of the folder has sums."""
+    arrays = {f"a{i}": np.full(100, i, "f4") for i in range(4)}
+    save_files(arrays, tmp_path, max_shard_size=900, name=name, sums=True)
+    save_files(arrays, tmp_path / "other", max_shard_size=900, sums=True)
+    if name != "model":
+        os.rename(tmp_path / "other" / "model.sums.json", tmp_path / "model.sums.json")
+    shard = tmp_path / f"{name}-00001-of-00002.safetensors"
+    assert load_file(shard, verify=True)
+    assert f"as in {tmp_path / name}.sums.json" in cli.output("hash", shard, "--check")
+
+
+def test_a_save_removes_the_sums_of_old_shards(tmp_path):
+    """Those of a shard that were written by themselves, too."""
+    for value in range(2):
+        arrays = {f"a{i}": np.full(100, value, "f4") for i in range(4)}
+        save_files(arrays, tmp_path, max_shard_size=900, sums=True)
+        shard = tmp_path / "model-00001-of-00002.safetensors"
+        assert load_file(shard, verify=True)
+        cli.run("hash", shard, "--write")

@@ -47,6 +47,9 @@ def test_nothing_to_load(tmp_path):
         load_files(tmp_path / "absent.safetensors.index.json")
     with pytest.raises(ValueError, match="list of filenames is empty"):
         load_files([])
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    with pytest.raises(SafetensorError, match="it names no tensor"):
+        load_files(tmp_path)
 
 
 def test_only_files_with_wanted_tensors_are_opened(copied, tensors):
@@ -73,6 +76,16 @@ def test_the_same_name_in_two_files(model, tmp_path):
         load_files(tmp_path / "x.index.json")
     assert first.name in str(caught.value)
     assert second.name in str(caught.value)
+
+
+def test_a_tensor_in_another_file_than_the_index_says(copied):
+    """Which of the two is meant is not known."""
+    first, second, _ = sharded.shards_of(copied)
+    tensors = load_file(first)
+    name = min(tensors)
+    save_file(load_file(second) | {name: torch.zeros(2)}, second)
+    with pytest.raises(SafetensorError, match=f"Tensor '{name}' is in two files"):
+        load_files(copied)
 
 
 HOSTILE = {
@@ -119,11 +132,12 @@ BULK = {
 }
 LOAD = """
     import contextlib, sys
+    from safetensors import SafetensorError
     from safetensors.torch import load_files
     from support import memory
 
     def load(path):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, SafetensorError):
             load_files(path)
 
     load(sys.argv[1] + ".safetensors.index.json")  # imports what is imported on first use

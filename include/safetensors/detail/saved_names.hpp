@@ -49,7 +49,11 @@ SAFETENSORS_API void check_new_folder(const std::filesystem::path& folder);
     std::span<const std::string> names, std::span<const std::string> ours);
 
 /// Returns whether a file of this name is one that a conversion copies with a model: configuration,
-/// tokenizer, licence. Not what describes files or tensors that are replaced.
+/// tokenizer, licence. Not what describes files that are replaced.
 [[nodiscard]] SAFETENSORS_API bool is_companion(std::string_view file);
+
+/// Returns whether a file of this name says how the tensors of a folder are quantised. A conversion
+/// that decodes them does not copy it.
+[[nodiscard]] SAFETENSORS_API bool describes_quantised(std::string_view file);
 
 }  // namespace safetensors::detail

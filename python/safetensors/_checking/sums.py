@@ -71,6 +71,10 @@ class Sums(NamedTuple):
             (name, each.file, each.digests, each.blocks)
             for name, each in sorted(self.tensors.items())
         ]
+        for path in self.files:
+            if not path.isprintable() and path != path.encode("utf-8", "replace").decode():
+                text = f"sums name files in UTF-8, which {os.fsencode(path)!r} is not"
+                raise failure("invalid_argument", text, path=path)
         return _extra._sums_json(files, tensors, self._whole_of(SHA256))
 
 

@@ -239,11 +239,9 @@ class Verifier:
                 f"is the path of the sums or a dict of digests (in {path})"
             )
         candidates = [_sums.path_of(index_path)] if index_path else _extra._sums_paths(path)
-        for found in filter(os.path.exists, candidates):
-            sums = self._read_once(found)
-            # model.sums.json may be of model.safetensors, beside which this file is.
-            if found == candidates[0] or sums.has(path):
-                return sums
+        sums = _first_of(path, candidates, self._read_once)
+        if sums is not None:
+            return sums
         # The file's own absence says more than that of its sums.
         _core._open_shard(os.fsencode(path), "pread", None, None).close()
         return self._read_once(candidates[0])  # raises: there are none
@@ -312,6 +310,23 @@ class _ByFile:
         if len(self.files) != 1:
             raise failure("invalid_argument", f"{self.path} has no digests of the file", path=path)
         return next(iter(self.files))
+
+
+def sums_beside(path: str) -> str | None:
+    """Returns the path of the sums of a file that the caller names; None if it has none."""
+    found = _first_of(path, _extra._sums_paths(path), lambda each: _ByFile(_sums.read(each), each))
+    return None if found is None else found.path
+
+
+def _first_of(
+    path: str, candidates: Sequence[str], read: Callable[[str], _ByFile]
+) -> _ByFile | None:
+    for found in filter(os.path.exists, candidates):
+        sums = read(found)
+        # model.sums.json may be of model.safetensors, beside which this file is.
+        if found == candidates[0] or sums.has(path):
+            return sums
+    return None
 
 
 def _parts_of(path: str) -> list[str]:

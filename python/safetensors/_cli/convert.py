@@ -13,7 +13,7 @@ import argparse
 import contextlib
 import os
 
-from .. import _extra
+from .. import SafetensorError, _extra
 from .._paths import is_model, visible
 from .._saving.companions import Companions
 from .._weight_models import is_gguf, is_weight_model
@@ -98,8 +98,11 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.verify:
         raise CliError("--verify needs --dtype, or a GGUF file as source")
     with contextlib.closing(_open_source(arguments)) as source:
-        if is_weight_model(arguments.source, choice_of(arguments)):
-            source.notes.append("quantised tensors are copied: --dtype bf16 would decode them")
+        try:
+            if is_weight_model(arguments.source, choice_of(arguments)):
+                source.notes.append("quantised tensors are copied: --dtype bf16 would decode them")
+        except SafetensorError as error:
+            source.notes.append(str(error))
         to = _target(arguments, False)
         written = write_source(source, to, arguments, out, Companions(arguments.source))
         convert_report.show(source, written, arguments, out)

@@ -99,7 +99,7 @@ class Model:
         refuse_repeated(self.files)
         placed = {each.tensor.name: each for each in self.all()}
         if self.index is not None:
-            for problem in index_problems(self.index, self.files):
+            for problem in misplaced(self.index, self.files):
                 raise CliError(f"{self.index.path}: {problem}")
         return placed
 
@@ -161,8 +161,6 @@ def files_of(
         if isinstance(error, SafetensorError):
             raise
         raise CliError(str(error)) from None  # a choice without a folder
-    if not shards:
-        raise CliError(f"{path}: not an index of shards: it names no tensor")
     if not shards[0].index_path:
         return shards, None
     weight_map = {name: shard.path for shard in shards for name in shard.names or ()}
@@ -171,6 +169,17 @@ def files_of(
 
 def index_problems(index: Index, files: list[File]) -> list[str]:
     """Returns one line for each disagreement between an index and its shards."""
+    problems = misplaced(index, files)
+    total = index.total_size
+    nbytes = sum(tensor.nbytes for file in files for tensor in file.tensors)
+    if total is not None and total != nbytes:
+        problems.append(f"`total_size` is {total:,}, but the tensors have {count(nbytes, 'byte')}")
+    return problems
+
+
+def misplaced(index: Index, files: list[File]) -> list[str]:
+    """Returns one line for each tensor that is not where an index puts it. No loader needs
+    `total_size`, and some programs count shared tensors twice in it."""
     problems = []
     folder = os.path.join(os.path.dirname(index.path), "")
     found: dict[str, set[str]] = {}
@@ -185,10 +194,6 @@ def index_problems(index: Index, files: list[File]) -> list[str]:
         for path in sorted(paths - {index.weight_map.get(name, "")}):
             where = clipped(path.removeprefix(folder))
             problems.append(f"tensor `{clipped(name)}` of {where} is not in the index")
-    total = index.total_size
-    nbytes = sum(tensor.nbytes for file in files for tensor in file.tensors)
-    if total is not None and total != nbytes:
-        problems.append(f"`total_size` is {total:,}, but the tensors have {count(nbytes, 'byte')}")
     return problems
 
 

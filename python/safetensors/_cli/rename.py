@@ -15,7 +15,7 @@ from .._near_names import suggestions
 from .._reading import LENGTH_NBYTES
 from .._saving.arguments import SaveArguments
 from .._saving.split import Split
-from . import writing
+from . import layer_names, writing
 from .errors import CliError
 from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     with contextlib.closing(ModelSource(arguments.source, choice=choice_of(arguments))) as source:
         placed = _renamed(source, changes, prefixes)
         source.select(placed, arguments.dtype)
+        new = {each.tensor.name: name for name, each in placed.items()}
+        source.metadata = layer_names.renamed(arguments.source, source.metadata, new)
         content: writing.FileContent = _NewHeader(source)
         if arguments.dtype is not None or arguments.layout is not None:
             content = writing.FileContent(source, arguments.layout or "blocks")
@@ -153,4 +155,6 @@ class _NewHeader(writing.FileContent):
         """Returns the file that has these tensors, and its header with their new names."""
         file = self._model.placed[names[0]].file
         new = {self._model.placed[name].tensor.name: name for name in names}
-        return file, file.new_header(file.metadata, new)
+        every = {placed.tensor.name: name for name, placed in self._model.placed.items()}
+        metadata = file.metadata and layer_names.renamed(file.path, file.metadata, every)
+        return file, file.new_header(metadata, new)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._core import SafetensorError
 from .._dtypes import BITS
 from .._model_folder import Choice
 from .._paths import is_url
@@ -75,7 +76,10 @@ def is_wanted(path: str, arguments: argparse.Namespace) -> bool:
     """Returns whether the options or the rule of is_weight_model() want the weight layer."""
     if arguments.model or arguments.raw:
         return bool(arguments.model)
-    return path != STDIN and is_weight_model(path, choice_of(arguments))
+    try:
+        return path != STDIN and is_weight_model(path, choice_of(arguments))
+    except SafetensorError as error:
+        raise CliError(f"{error}; --raw shows what is stored") from None
 
 
 class WeightFile(File):

@@ -15,6 +15,7 @@ from .._paths import open_at_once, visible
 from .._typing import Path
 
 _CONFIG = "config.json"
+_DTYPES = ("torch_dtype", "dtype")
 _QUANTISATION = ("quantization", "quantization_config")
 _MAX_NBYTES = 64 << 20
 _MAX_NAMES = 10
@@ -68,7 +69,10 @@ class Companions:
             self._folder = ""
             return
         self._real_folder = os.path.realpath(self._folder)
-        self.names = [name for name in visible(os.listdir(self._folder)) if self._is_one(name)]
+        names = visible(os.listdir(self._folder))
+        if is_decoded:
+            names = [name for name in names if not _extra._describes_quantised(name)]
+        self.names = [name for name in names if self._is_one(name)]
         if is_decoded and _CONFIG in self.names:
             path = os.path.join(self._folder, _CONFIG)
             self._config = _plain_config(self._stored(_CONFIG), dtype, path, error)
@@ -158,21 +162,20 @@ def _plain_config(data: bytes, dtype: str | None, path: str, fail: Fail) -> byte
         config = _json.loads(data, path, error=lambda why: fail(why, path), object_of=dict)
         if not isinstance(config, dict):
             raise ValueError(f"expected an object, found {type(config).__name__}")
-        changed = _remove_quantisation(config)
-        for table in (config, config.get("text_config")):
-            for key in ("torch_dtype", "dtype"):
-                if dtype and isinstance(table, dict) and isinstance(table.get(key), str):
-                    changed |= table[key] != dtype
-                    table[key] = dtype
+        changed = _make_plain(config, dtype)
         return (json.dumps(config, indent=2) + "\n").encode() if changed else data
     except (ValueError, RecursionError) as error:
         raise fail(f"{path} is not a configuration: {error}", path) from None
 
 
-def _remove_quantisation(table: dict[str, Any]) -> bool:
-    """Removes its entries at any depth of tables such as `text_config`."""
+def _make_plain(table: dict[str, Any], dtype: str | None) -> bool:
+    """Removes the entries of quantisation, and changes the types, at any depth of tables such as
+    `text_config`. Returns whether there were any."""
     changed = bool([table.pop(key) for key in _QUANTISATION if key in table])
     for key, value in table.items():
-        if key.endswith("_config") and isinstance(value, dict):
-            changed |= _remove_quantisation(value)
+        if key in _DTYPES and dtype and isinstance(value, str):
+            changed |= value != dtype
+            table[key] = dtype
+        elif key.endswith("_config") and isinstance(value, dict):
+            changed |= _make_plain(value, dtype)
     return changed

@@ -12,10 +12,11 @@ import sys
 import numpy as np
 import pytest
 
-from safetensors import delta
+from safetensors import SafetensorError, delta, summary
 from safetensors.numpy import load_file, save_file
 from safetensors.weights import open_weights
 from support import cli
+from support.file_builder import raw
 from weights_support.data import DATA, write_gguf
 
 GGUF = DATA / "gguf" / "llama_q4_k_m.gguf"
@@ -103,14 +104,10 @@ def test_scales_of_activations_are_tensors():
     assert name not in cli.output("ls", path)
 
 
-@pytest.mark.parametrize("config", ["{", "[1]", '{"a": 1, "a": 2}', "\\ud800", None])
-def test_a_configuration_that_is_none(tmp_path, config):
-    """The files are shown as they are stored, and nobody waits for a pipe."""
+def test_a_configuration_that_is_a_pipe(tmp_path):
+    """It is no configuration, and nobody waits for it."""
     save_file({"a": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
-    if config is None:
-        os.mkfifo(tmp_path / "config.json")
-    else:
-        (tmp_path / "config.json").write_text(config)
+    os.mkfifo(tmp_path / "config.json")
     assert cli.parsed("show", tmp_path, "a")[0]["dtype"] == "F32"
     assert "whole" in cli.output("hash", tmp_path)
 
@@ -336,3 +333,62 @@ def test_diff_of_scales_of_other_types(tmp_path):
     assert changed[Q]["a"]["nbytes"] < changed[Q]["b"]["nbytes"]
     text = cli.output("diff", "--no-data", MLX, folder, status=1)
     assert re.search(rf"! {Q}  mlx_q4 g64 \[.*\], [0-9,]+ bytes -> mlx_q4 g64 ", text)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["merge", "in", "out.safetensors"],
+        ["shard", "in", "out/", "--max-shard-size", "1GB"],
+        ["extract", "in", "out.safetensors", "--keep", "*"],
+        ["rename", "in", "out.safetensors", "--prefix", "model.=x."],
+    ],
+)
+def test_codes_are_not_cast(tmp_path, words):
+    """`convert` decodes them; without a configuration, the scales beside them tell."""
+    codes = {"model.a.weight": raw("F8_E4M3", (4, 4)), "model.a.weight_scale": raw("F32", ())}
+    (tmp_path / "in").mkdir()
+    cli.write(tmp_path / "in" / "model.safetensors", codes)
+    said = cli.complaint(*words, "--dtype", "bf16", status=2, cwd=tmp_path)
+    assert "`model.a.weight` has scales, and its codes would be cast, not decoded" in said
+    config = {"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}
+    (tmp_path / "in" / "config.json").write_text(json.dumps(config))
+    said = cli.complaint(*words, "--dtype", "bf16", status=2, cwd=tmp_path)
+    assert "in is quantised, and its codes would be cast, not decoded" in said
+    cli.run(*words, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{,}", b"\xef\xbb\xbf{}", b"[1]", b'{"a": 1, "a": 2}', "{}".encode("utf-16")],
+)
+def test_a_configuration_that_cannot_be_read(tmp_path, text):
+    """It may say that the model is quantised, so that nothing is shown as if it were not."""
+    save_file({"a": np.ones(3, "f4")}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes(text)
+    why = "config.json does not say whether the model is quantised: "
+    for command in ("ls", "hash", "show", "meta"):
+        names = ["a"] if command == "show" else []
+        assert why in cli.complaint(command, tmp_path, *names, status=2)
+        cli.run(command, tmp_path, *names, "--raw")
+    assert why in cli.output("check", tmp_path, status=1)
+    with pytest.raises(SafetensorError, match="does not say whether"):
+        summary(tmp_path)
+
+
+def test_check_of_several_gguf_models(tmp_path):
+    """Such as a model and its projector for images."""
+    shutil.copy(GGUF, tmp_path / "m.gguf")
+    tensors = {"v.a.weight": np.ones(3, "f4")}
+    write_gguf(tmp_path / "mmproj-m.gguf", {"general.architecture": "clip"}, tensors)
+    for part in (2, 3):
+        name = f"llama_split_q4_0-0000{part}-of-00003.gguf"
+        shutil.copy(DATA / "gguf" / name, tmp_path / name)
+    lines = cli.output("check", tmp_path, status=1).splitlines()
+    found = [line.split(": ")[:2] for line in lines[:4]]
+    assert [[os.path.basename(path), kind] for path, kind in found] == [
+        ["llama_split_q4_0-00002-of-00003.gguf", "model"],
+        ["llama_split_q4_0-00003-of-00003.gguf", "model"],
+        ["m.gguf", "ok"],
+        ["mmproj-m.gguf", "ok"],
+    ]
