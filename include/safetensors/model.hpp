@@ -59,8 +59,7 @@ class SAFETENSORS_API Model {
   /// Opens a file of a model by its path. May be called by several threads at once.
   using Opener = std::function<SafeOpen(const std::filesystem::path& path)>;
 
-  /// Makes a model of files that were found; open_model() does so for local paths. A program that
-  /// reads files from elsewhere gives an `opener` that returns a SafeOpen of its own ByteSource.
+  /// Makes a model of files that were found; open_model() does so.
   ///
   /// Throws: Error kDuplicateName, naming both files, if two of them have the same tensor and there
   ///   is no index; kInvalidArgument if `files.files` are not those of the index; what `opener`
@@ -145,5 +144,11 @@ struct ModelOptions {
 /// Throws: what find_model_files() and Model's constructor throw.
 [[nodiscard]] SAFETENSORS_API Model open_model(const std::filesystem::path& path,
                                                const ModelOptions& options = {});
+/// Opens the model of a folder whose files the program opens itself.
+///
+/// Throws: what find_model_files() and Model's constructor throw.
+/// Lifetime: the model and its sources() share what `source.open` holds.
+[[nodiscard]] SAFETENSORS_API Model open_model(const ModelSource& source,
+                                               const ModelChoice& choice = {});
 
 }  // namespace safetensors

@@ -12,11 +12,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "safetensors/byte_source.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/shard_index.hpp"
 #include "safetensors/temporary.hpp"
@@ -104,7 +106,7 @@ struct FolderQuestions {
 /// index, and the single file. A pair matters only if no file of those before it exists.
 [[nodiscard]] SAFETENSORS_API std::vector<std::string> model_probes(const ModelChoice& choice);
 
-/// A model in a local folder.
+/// A model in a folder.
 struct FoundModel : ModelFiles {
   std::filesystem::path folder{};
   std::optional<ShardIndex> content{};  ///< of the index
@@ -126,17 +128,37 @@ struct FoundModel : ModelFiles {
 find_model_files(const std::filesystem::path& path, const ModelChoice& choice = {},
                  const std::optional<std::vector<std::string>>& names = {});
 
-/// Finds the model of a folder that the program reads itself, such as the members of an archive, by
-/// the same rule. Model takes the result, and a function that opens its files.
+/// A folder whose files the program opens itself, such as one of an archive, of a server, or in
+/// memory.
+struct ModelSource {
+  /// Opens the file with a name, which is one of `names` or a file of an index. May be called by
+  /// several threads at once, and again for a file that it could not open.
+  ///
+  /// Throws: Error whose os_error() is ENOENT if there is no such file. Functions that take a
+  ///   ModelSource throw whatever it throws, and name the file in an Error that names none.
+  using Open = std::function<std::shared_ptr<const ByteSource>(const std::string& name)>;
+
+  std::filesystem::path folder{};  ///< what paths and errors call it; may be empty
+  /// The names of the files, in any order. Names with a "/" are in folders below, where only an
+  /// index leads; those of files to which an index leads may be absent.
+  std::vector<std::string> names{};
+  Open open{};
+
+  /// Returns the path that errors have for a file.
+  [[nodiscard]] SAFETENSORS_API std::filesystem::path path(const std::string& name) const;
+  /// Opens the file that has this path().
+  ///
+  /// Throws: what `open` throws; Error kInvalidArgument if it is empty, or returns nullptr.
+  [[nodiscard]] SAFETENSORS_API std::shared_ptr<const ByteSource> open_file(
+      const std::filesystem::path& path) const;
+};
+
+/// Finds the model of a folder whose files the program opens, by the same rule. Opens its index
+/// only, if there is one.
 ///
-/// folder: what paths and errors call it.
-/// names: those of the files, in any order. Names with a "/" are in folders below, where only an
-///   index leads. Of a model with an index, that of the index is enough.
-/// read_index: returns the content of an index of the folder. Called at most once.
-/// Throws: what choose_model_files() throws, naming the folder; what `read_index` throws.
-[[nodiscard]] SAFETENSORS_API FoundModel
-find_model_among(std::vector<std::string> names, const std::filesystem::path& folder,
-                 const std::function<ShardIndex(const std::string& index)>& read_index,
-                 const ModelChoice& choice = {});
+/// Throws: what choose_model_files() throws, naming the folder; what ModelSource::open_file() and
+///   ShardIndex::read() throw.
+[[nodiscard]] SAFETENSORS_API FoundModel find_model_files(const ModelSource& source,
+                                                          const ModelChoice& choice = {});
 
 }  // namespace safetensors

@@ -2,7 +2,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -85,15 +84,9 @@ safetensors::Model::Opener opener_of(const safetensors_options& options) {
 
 /// Returns what opens the files of a model of the caller's folder.
 safetensors::Model::Opener opener_of(const safetensors_options& options,
-                                     std::shared_ptr<const safetensors::c::CallerFolder> folder,
-                                     const safetensors::FoundModel& found) {
-  std::map<std::filesystem::path::string_type, std::string> names;  // by paths
-  for (std::size_t i = 0; i < found.files.size(); ++i) {
-    names.emplace(found.path(i).native(), found.files[i]);
-  }
-  return [folder = std::move(folder), names = std::move(names),
-          sums = sums_of(options)](const std::filesystem::path& path) {
-    auto source = folder->open(names.at(path.native()), path);
+                                     safetensors::ModelSource folder) {
+  return [folder = std::move(folder), sums = sums_of(options)](const std::filesystem::path& path) {
+    auto source = folder.open_file(path);
     return sums ? open_checked(std::move(source), *sums, path) : SafeOpen(std::move(source), path);
   };
 }
@@ -157,15 +150,13 @@ std::int32_t safetensors_open_model_source(const safetensors_model_source* sourc
                                            const safetensors_options* options,
                                            safetensors_file** model, safetensors_error* error) {
   return guarded(error, [&] {
-    const auto folder = safetensors::c::folder_of(source);
+    safetensors::ModelSource folder = safetensors::c::model_source_of(source, label, label_size);
     check_pointer(model, 1, "model");
     const safetensors_options given = options_of(options, "options");
     safetensors::c::check_flags(given.flags, SAFETENSORS_OPEN_ALL);
     if (given.backend != 0) fail(ErrorCode::kInvalidArgument, "a source has no backend");
-    safetensors::FoundModel found =
-        folder->find_model(safetensors::c::label_of(label, label_size, "label"), choice_of(given));
-    safetensors::Model::Opener opener = opener_of(given, folder, found);
-    *model = opened_model(std::move(found), std::move(opener), given, true);
+    safetensors::FoundModel found = safetensors::find_model_files(folder, choice_of(given));
+    *model = opened_model(std::move(found), opener_of(given, std::move(folder)), given, true);
   });
 }
 

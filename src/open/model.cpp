@@ -262,4 +262,10 @@ Model open_model(const std::filesystem::path& path, const ModelOptions& options)
       [open = options.open](const std::filesystem::path& file) { return SafeOpen(file, open); }};
 }
 
+Model open_model(const ModelSource& source, const ModelChoice& choice) {
+  return {find_model_files(source, choice), [source](const std::filesystem::path& file) {
+            return SafeOpen(source.open_file(file), file);
+          }};
+}
+
 }  // namespace safetensors

@@ -105,15 +105,35 @@ FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
   return found;
 }
 
-FoundModel find_model_among(std::vector<std::string> names, const fs::path& folder,
-                            const ReadIndex& read_index, const ModelChoice& choice) {
-  const std::set<std::string> present(names.begin(), names.end());
-  std::erase_if(names, [](const std::string& name) { return name.find('/') != std::string::npos; });
+fs::path ModelSource::path(const std::string& name) const { return folder / path_of_name(name); }
+
+std::shared_ptr<const ByteSource> ModelSource::open_file(const fs::path& path) const {
+  const std::size_t start = this->path({}).native().size();
+  std::shared_ptr<const ByteSource> opened;
   try {
-    return choose_among(std::move(names), folder, choice, read_index,
-                        [&](const std::string& file) { return present.contains(file); });
+    if (open) opened = open(display_path(path.native().substr(start)));
   } catch (const Error& error) {
-    throw error.with_context({}, folder);
+    if (!error.path().empty()) throw;
+    throw error.with_context({}, path);
+  }
+  if (!opened) fail(ErrorCode::kInvalidArgument, "the program opened no file", {.path = path});
+  return opened;
+}
+
+FoundModel find_model_files(const ModelSource& source, const ModelChoice& choice) {
+  std::vector<std::string> names = source.names;
+  std::erase_if(names, [](const std::string& name) { return name.find('/') != std::string::npos; });
+  const std::set<std::string> present(source.names.begin(), source.names.end());
+  try {
+    return choose_among(
+        std::move(names), source.folder, choice,
+        [&](const std::string& index) {
+          const fs::path path = source.path(index);
+          return ShardIndex::read(*source.open_file(path), path);
+        },
+        [&](const std::string& file) { return present.contains(file); });
+  } catch (const Error& error) {
+    throw error.with_context({}, source.folder);
   }
 }
 

@@ -1,18 +1,13 @@
 // C: models whose files the program opens, by callbacks that also fail, lie or give other files.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <deque>
-#include <map>
-#include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "c_memory_folder.hpp"
 #include "c_support.hpp"
 #include "safetensors/sums.hpp"
 
@@ -34,98 +29,20 @@ std::string bytes_of(const std::vector<OwnTensor>& tensors) {
   return test::text_of(safetensors::serialize(test::views_of(tensors)).bytes());
 }
 
-/// A folder in memory. Its context is released after those of its sources.
-struct Memory {
-  struct Source {
-    Memory* memory;
-    std::string name;
-    std::string bytes;
-    std::atomic<int> releases = 0;
-  };
-
-  std::map<std::string, std::string, std::less<>> files = {
-      {kFirst, bytes_of({kTensors[0], kTensors[1]})}, {kSecond, bytes_of({kTensors[2]})}};
-  bool lists_index_only = false;
-  std::string fails_on{};  ///< the file that `open` fails on, and with what
-  safetensors_error failure{};
-  void (*change)(safetensors_source*) = nullptr;  ///< what becomes of each source
-
-  std::mutex mutex;
-  std::deque<Source> opened;
-  std::atomic<int> releases = 0;
-  std::atomic<bool> is_good = true;
-
+/// A model of two files in memory.
+struct Memory : test::MemoryFolder {
+  Memory() {
+    files = {{kFirst, bytes_of({kTensors[0], kTensors[1]})}, {kSecond, bytes_of({kTensors[2]})}};
+  }
   void add_index() {
     files[kIndex] = R"({"weight_map": {"z": ")" + std::string(kFirst) + R"(", "b": ")" + kFirst +
                     R"(", "a": ")" + kSecond + R"("}})";
   }
-
-  static std::int64_t read(void* context, std::uint64_t offset, void* to, std::size_t nbytes,
-                           safetensors_error* /*error*/) {
-    const std::string& bytes = static_cast<Source*>(context)->bytes;
-    const std::size_t count = std::min<std::size_t>(nbytes, bytes.size() - offset);
-    std::memcpy(to, bytes.data() + offset, count);
-    return static_cast<std::int64_t>(count);
-  }
-
-  static std::int32_t open(void* context, const char* name, std::size_t name_size,
-                           safetensors_source* source, safetensors_error* error) {
-    auto& self = *static_cast<Memory*>(context);
-    const std::lock_guard lock(self.mutex);
-    const auto* const room = reinterpret_cast<const unsigned char*>(source);
-    const bool is_zero = std::all_of(room, room + 4096, [](unsigned char c) { return c == 0; });
-    if (!is_zero || name[name_size] != '\0' || error->code != 0) self.is_good = false;
-    if (name == self.fails_on) {
-      *error = self.failure;
-      return 1;
-    }
-    const auto found = self.files.find(std::string_view(name, name_size));
-    if (found == self.files.end()) {
-      error->os_error = ENOENT;
-      return -1;
-    }
-    Source& given = self.opened.emplace_back(&self, found->first, found->second);
-    *source = test::sized<safetensors_source>();
-    source->context = &given;
-    source->nbytes = given.bytes.size();
-    source->read = read;
-    source->release = [](void* released) {
-      auto& each = *static_cast<Source*>(released);
-      if (each.memory->releases != 0) each.memory->is_good = false;
-      ++each.releases;
-    };
-    if (self.change != nullptr) self.change(source);
-    return 0;
-  }
-
   [[nodiscard]] std::int32_t open_model(safetensors_file** model,
                                         safetensors_error* error = nullptr,
                                         const safetensors_options* options = nullptr) {
-    std::vector<safetensors_text> names;
-    for (const auto& [name, bytes] : files) {
-      if (!lists_index_only || name == kIndex) names.push_back({name.data(), name.size()});
-    }
-    auto source = test::sized<safetensors_model_source>();
-    source.context = this;
-    source.names = names.data();
-    source.name_count = names.size();
-    source.open = open;
-    source.release = [](void* context) { ++static_cast<Memory*>(context)->releases; };
-    return safetensors_open_model_source(&source, SAFETENSORS_TEXT("label"), options, model, error);
-  }
-
-  /// Returns the names of the files that were opened.
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    all.reserve(opened.size());
-    for (const Source& each : opened) all.push_back(each.name);
-    return all;
-  }
-  /// Checks that all was released, once.
-  void check_released() const {
-    CHECK(releases == 1);
-    for (const Source& each : opened) CHECK(each.releases == 1);
-    CHECK(is_good);
+    const safetensors_model_source given = source();
+    return safetensors_open_model_source(&given, SAFETENSORS_TEXT("label"), options, model, error);
   }
 };
 

@@ -76,7 +76,8 @@ const std::vector<std::string> kBaseForWeights = {"base/checked.hpp",
                                                   "base/text.hpp",
                                                   "base/utf8.hpp"};
 // Its C functions take arguments and fail as the core's.
-const std::vector<std::string> kCForWeights = {"c/guard.hpp", "c/options.hpp", "c/path.hpp"};
+const std::vector<std::string> kCForWeights = {"c/guard.hpp", "c/model_source.hpp", "c/options.hpp",
+                                               "c/path.hpp"};
 const std::vector<std::string> kBindingsForWeights = {"error_classes.hpp", "fast_def.hpp",
                                                       "gil.hpp", "open_hook.hpp", "python.hpp"};
 

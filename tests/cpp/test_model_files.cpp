@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -17,10 +19,12 @@
 #include "support.hpp"
 
 using safetensors::choose_model_files;
+using safetensors::find_model_files;
 using safetensors::FolderQuestions;
 using safetensors::ModelChoice;
 using safetensors::ModelFiles;
 using safetensors::ModelForm;
+using safetensors::ModelSource;
 using safetensors::detail::file_of_other_model;
 
 namespace {
@@ -45,6 +49,12 @@ ModelFiles choose(const Row& row, Names names) {
           },
       .exists = [&](const std::string& file) { return row.there.contains(file); }};
   return choose_model_files(std::move(names), row.choice, questions);
+}
+
+/// Returns a source in memory.
+std::shared_ptr<const safetensors::ByteSource> source_of(std::string text) {
+  const auto kept = std::make_shared<const std::string>(std::move(text));
+  return std::make_shared<const safetensors::MemorySource>(std::as_bytes(std::span(*kept)), kept);
 }
 
 /// Returns what the table says of a row for these names.
@@ -301,18 +311,17 @@ TEST_CASE("the model of a folder that the program reads is chosen by the same ru
     ++count;
     std::string answer;
     const std::string outcome = test::outcome_of([&] {
-      const auto found = safetensors::find_model_among(
-          Names(row.there.begin(), row.there.end()), "folder",
-          [&](const std::string& index) {
-            std::string map;
-            for (const std::string& file : row.indexes.at(index)) {
-              map += (map.empty() ? "\"" : ", \"") + file + "\": \"" + file + "\"";
-            }
-            const std::string text = "{\"weight_map\": {" + map + "}}";
-            return safetensors::ShardIndex::read(
-                safetensors::MemorySource(std::as_bytes(std::span(text))), index);
-          },
-          row.choice);
+      const ModelSource source{.folder = "folder",
+                               .names = Names(row.there.begin(), row.there.end()),
+                               .open = [&](const std::string& index) {
+                                 std::string map;
+                                 for (const std::string& file : row.indexes.at(index)) {
+                                   map += (map.empty() ? "\"" : ", \"") + file + "\": \"" + file +
+                                          "\"";
+                                 }
+                                 return source_of("{\"weight_map\": {" + map + "}}");
+                               }};
+      const auto found = find_model_files(source, row.choice);
       answer = joined(found.files) + (found.remarks.empty() ? "" : " !");
       CHECK(found.content.has_value() == (found.form == ModelForm::kIndex));
       CHECK(found.folder == "folder");
@@ -321,7 +330,7 @@ TEST_CASE("the model of a folder that the program reads is chosen by the same ru
   }
   CHECK(count > 100);
   const auto error =
-      test::error_of([] { (void)safetensors::find_model_among({"README.md"}, "some folder", {}); });
+      test::error_of([] { (void)find_model_files(ModelSource{"some folder", {"README.md"}, {}}); });
   CHECK(error.code() == test::ErrorCode::kNoModel);
   CHECK(error.path() == "some folder");
 }

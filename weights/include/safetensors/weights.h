@@ -126,6 +126,26 @@ SAFETENSORS_API int32_t safetensors_weights_open(const char* path, size_t path_s
                                                  const safetensors_weights_options* options,
                                                  safetensors_weights** weights,
                                                  safetensors_error* error);
+/* Opens a model of files that the program opens, as safetensors_weights_open does a folder: its
+ * safetensors files, with config.json and such beside them if they are among the names, or its only
+ * GGUF model. Names that the source does not list are asked for only if they are shards of an
+ * index, or parts of a split GGUF model. `label` names the folder in errors and paths, and may be
+ * empty. Reads headers only. Close *weights with safetensors_weights_close.
+ *
+ * `open` is called only before this function returns, for several safetensors files at once. The
+ * sources and the folder are released when the model is freed: buffers have memory of their own, as
+ * with SAFETENSORS_WEIGHTS_NO_MMAP. `read` of a source must not ask for a weight of the model: it
+ * could wait for itself. The source and the allocator of the options are both released exactly
+ * once, also if no model is opened, except for a struct that is not taken.
+ * Safe for untrusted input.
+ * Codes: those of safetensors_weights_open except NOT_REGULAR_FILE; STOPPED, the codes that the
+ * callbacks fail with, INVALID_ARGUMENT also for a source that is wrong or returns more than it was
+ * asked for. */
+SAFETENSORS_API int32_t safetensors_weights_open_source(const safetensors_model_source* source,
+                                                        const char* label, size_t label_size,
+                                                        const safetensors_weights_options* options,
+                                                        safetensors_weights** weights,
+                                                        safetensors_error* error);
 /* Frees a model and all memory that its functions point to, except buffers. Does nothing for NULL.
  */
 SAFETENSORS_API void safetensors_weights_close(safetensors_weights* weights);

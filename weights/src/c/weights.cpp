@@ -11,12 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "c/model_source.hpp"
 #include "c/options.hpp"
 #include "c/path.hpp"
 #include "safetensors/weights/options.hpp"
 
 using safetensors::ErrorCode;
 using safetensors::fail;
+using safetensors::ModelSource;
 using safetensors::c::check_pointer;
 using safetensors::c::Owned;
 using safetensors::c::text_of;
@@ -228,6 +230,26 @@ std::int32_t safetensors_weights_open(const char* path, std::size_t path_size,
     *weights = std::make_unique<safetensors_weights>(
                    WeightProvider::open(safetensors::c::path_of(path, path_size), opened))
                    .release();
+  });
+}
+
+std::int32_t safetensors_weights_open_source(const safetensors_model_source* source,
+                                             const char* label, std::size_t label_size,
+                                             const safetensors_weights_options* options,
+                                             safetensors_weights** weights,
+                                             safetensors_error* error) {
+  return guarded(error, [&] {
+    ModelSource folder;
+    try {
+      folder = safetensors::c::model_source_of(source, label, label_size);
+    } catch (...) {
+      (void)model_options_of(options);  // takes and releases the allocator
+      throw;
+    }
+    const ModelOptions opened = model_options_of(options);
+    check_pointer(weights, 1, "weights");
+    *weights =
+        std::make_unique<safetensors_weights>(WeightProvider::open(folder, opened)).release();
   });
 }
 

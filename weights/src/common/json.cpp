@@ -16,7 +16,6 @@
 #include "base/parse_integer.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
-#include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
 
 namespace safetensors::weights {
@@ -215,9 +214,10 @@ Json parse_json(std::string_view text, const std::filesystem::path& path, Duplic
   return builder.take();
 }
 
-Json read_json(const std::filesystem::path& path, Duplicates duplicates, const Limits& limits) {
+Json read_json(const Files& files, const std::filesystem::path& path, Duplicates duplicates,
+               const Limits& limits) {
   return with_error_context(path, {}, [&] {
-    const FileBytes file = open_bytes(path, false);
+    const FileBytes file = files.open(path, false);
     const std::uint64_t size = file.source->size();
     if (size > limits.json_nbytes) {
       fail(Errc::limit, path, {},

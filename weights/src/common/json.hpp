@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "common/files.hpp"
 #include "safetensors/weights/json.hpp"
 #include "safetensors/weights/limits.hpp"
 
@@ -24,7 +25,7 @@ enum class Duplicates : std::uint8_t { last_counts, refused };
 /// Reads and parses a file.
 ///
 /// Throws: as parse_json(); io; limit for its size.
-[[nodiscard]] Json read_json(const std::filesystem::path& path, Duplicates duplicates,
-                             const Limits& limits);
+[[nodiscard]] Json read_json(const Files& files, const std::filesystem::path& path,
+                             Duplicates duplicates, const Limits& limits);
 
 }  // namespace safetensors::weights

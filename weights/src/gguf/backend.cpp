@@ -40,7 +40,7 @@ struct Stored {
 
 class GgufBackend final : public Backend {
  public:
-  GgufBackend(const fs::path& path, const ModelOptions& options);
+  GgufBackend(const Files& files, const fs::path& path, const ModelOptions& options);
 
   const Model& model() const noexcept override { return model_; }
   WeightBuffer::Sections sections(std::size_t tensor) const override;
@@ -85,8 +85,8 @@ GgufOptions options_of(const ModelOptions& options) {
   return {options.mmap, options.allow_gaps, options.limits};
 }
 
-GgufBackend::GgufBackend(const fs::path& path, const ModelOptions& options)
-    : set_(path, options_of(options)) {
+GgufBackend::GgufBackend(const Files& files, const fs::path& path, const ModelOptions& options)
+    : set_(files, path, options_of(options)) {
   model_.format = Format::gguf;
   model_.path = path;
   for (const GgufFile& file : set_.files()) model_.files.push_back(file.path());
@@ -340,8 +340,9 @@ bool GgufBackend::same_kind(std::size_t a, std::size_t b) const {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_gguf(const fs::path& path, const ModelOptions& options) {
-  return std::make_unique<GgufBackend>(path, options);
+std::unique_ptr<Backend> open_gguf(const Files& files, const fs::path& path,
+                                   const ModelOptions& options) {
+  return std::make_unique<GgufBackend>(files, path, options);
 }
 
 }  // namespace safetensors::weights

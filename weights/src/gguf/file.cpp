@@ -45,9 +45,11 @@ GgufHeader read_gguf_header(const ByteSource& source, const std::filesystem::pat
   }
 }
 
-GgufFile::GgufFile(const std::filesystem::path& path, const GgufOptions& options) : path_(path) {
+GgufFile::GgufFile(const Files& files, const std::filesystem::path& path,
+                   const GgufOptions& options)
+    : path_(path) {
   with_error_context(path_, {}, [&] {
-    file_ = open_bytes(path_, options.mmap);
+    file_ = files.open(path_, options.mmap);
     header_ = read_gguf_header(*file_.source, path_, options);
   });
 }
@@ -55,14 +57,18 @@ GgufFile::GgufFile(const std::filesystem::path& path, const GgufOptions& options
 StoredBytes GgufFile::bytes(const GgufTensor& tensor, std::uint64_t begin, std::uint64_t end,
                             const Interrupt& interrupt) const {
   assert(begin <= end && end <= tensor.nbytes);
-  if (file_.mapping != nullptr) {
-    const std::span<const std::byte> bytes = file_.mapping->bytes().subspan(
+  const bool is_mapped = file_.mapping != nullptr;
+  const std::span<const std::byte> all =
+      is_mapped ? file_.mapping->bytes() : file_.source->memory();
+  if (!all.empty()) {
+    const std::span<const std::byte> bytes = all.subspan(
         static_cast<std::size_t>(tensor.offset + begin), static_cast<std::size_t>(end - begin));
-    if (is_truncated(bytes)) {
+    if (is_mapped && is_truncated(bytes)) {
       fail(Errc::io, path_, tensor.name, "the file is shorter than when it was opened",
            tensor.offset + begin);
     }
-    return {bytes, file_.mapping, true};
+    if (is_mapped) return {bytes, file_.mapping, true};
+    return {bytes, file_.source, true};
   }
   auto memory = with_error_context(path_, tensor.name, [&] {
     return std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(end - begin));

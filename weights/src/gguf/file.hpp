@@ -7,10 +7,10 @@
 #include <memory>
 #include <span>
 
+#include "common/files.hpp"
 #include "gguf/header.hpp"
 #include "model/stored_bytes.hpp"
 #include "safetensors/buffer.hpp"
-#include "safetensors/file_bytes.hpp"
 #include "safetensors/weights/limits.hpp"
 
 namespace safetensors::weights {
@@ -37,13 +37,13 @@ struct GgufOptions {
 class GgufFile {
  public:
   /// Throws: WeightsError.
-  GgufFile(const std::filesystem::path& path, const GgufOptions& options);
+  GgufFile(const Files& files, const std::filesystem::path& path, const GgufOptions& options);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] const GgufHeader& header() const noexcept { return header_; }
 
-  /// Returns bytes `begin` to `end` of a tensor of this file: a view if the file is mapped, else
-  /// read.
+  /// Returns bytes `begin` to `end` of a tensor of this file: a view if the file is in memory,
+  /// mapped or of a source, else read.
   ///
   /// Throws: io, also if the file has been truncated.
   [[nodiscard]] StoredBytes bytes(const GgufTensor& tensor, std::uint64_t begin, std::uint64_t end,

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/display_path.hpp"
@@ -91,17 +91,9 @@ void check_part(const GgufFile& file, std::uint64_t index, std::uint64_t count) 
   check(kNoKey, index);
 }
 
-/// Opens one part. `which` names it in the error if the file does not exist.
-GgufFile open_part(const fs::path& path, const GgufOptions& options, const std::string& which) {
-  std::error_code error;
-  if (fs::status(path, error).type() == fs::file_type::not_found) {
-    fail(Errc::missing_shard, path, {}, which + " does not exist");
-  }
-  return {path, options};
-}
-
 /// Opens the other parts and returns all of them in order.
-std::vector<GgufFile> open_parts(GgufFile opened, std::uint64_t count, const GgufOptions& options) {
+std::vector<GgufFile> open_parts(const Files& files, GgufFile opened, std::uint64_t count,
+                                 const GgufOptions& options) {
   const fs::path path = opened.path();
   const std::string parts = std::to_string(count) + " parts";
   if (count > options.limits.parts) {
@@ -119,15 +111,21 @@ std::vector<GgufFile> open_parts(GgufFile opened, std::uint64_t count, const Ggu
   if (name->count != count || name->number == 0 || name->number > count) {
     fail(Errc::config, path, kCountKey, "the model has " + parts + ", and its name says otherwise");
   }
-  std::vector<GgufFile> files;
+  std::vector<GgufFile> all;
   for (std::uint32_t number = 1; number <= count; ++number) {
     if (number == name->number) continue;
-    const std::string which = "part " + std::to_string(number) + " of " + std::to_string(count);
-    files.push_back(open_part(part_path(path, *name, number), options, which));
+    const fs::path part = part_path(path, *name, number);
+    try {
+      all.emplace_back(files, part, options);
+    } catch (const WeightsError& error) {
+      if (error.os_error() != ENOENT) throw;
+      fail(Errc::missing_shard, part, {},
+           "part " + std::to_string(number) + " of " + std::to_string(count) + " does not exist");
+    }
   }
-  files.insert(files.begin() + (name->number - 1), std::move(opened));
-  for (std::size_t i = 0; i < files.size(); ++i) check_part(files[i], i, count);
-  return files;
+  all.insert(all.begin() + (name->number - 1), std::move(opened));
+  for (std::size_t i = 0; i < all.size(); ++i) check_part(all[i], i, count);
+  return all;
 }
 
 void check_tensor_count(std::span<const GgufFile> files, std::uint64_t found) {
@@ -141,11 +139,11 @@ void check_tensor_count(std::span<const GgufFile> files, std::uint64_t found) {
 
 }  // namespace
 
-GgufSet::GgufSet(const fs::path& path, const GgufOptions& options) {
-  GgufFile opened(path, options);
+GgufSet::GgufSet(const Files& files, const fs::path& path, const GgufOptions& options) {
+  GgufFile opened(files, path, options);
   const std::uint64_t count = part_count(opened);
   if (count > 1) {
-    files_ = open_parts(std::move(opened), count, options);
+    files_ = open_parts(files, std::move(opened), count, options);
   } else {
     files_.push_back(std::move(opened));
   }
@@ -168,39 +166,32 @@ const GgufSource* GgufSet::find(std::string_view name) const noexcept {
 
 namespace {
 
-bool is_gguf_file(const fs::directory_entry& entry) {
+bool is_gguf_file(const fs::path& path) {
   // macOS writes a hidden file `._NAME` beside each file on foreign file systems.
-  const fs::path& path = entry.path();
-  return path.extension() == ".gguf" && !path.filename().u8string().starts_with(u8'.') &&
-         entry.is_regular_file();
+  return path.extension() == ".gguf" && !path.filename().u8string().starts_with(u8'.');
 }
 
 }  // namespace
 
-bool has_gguf(const fs::path& directory) {
-  return std::ranges::any_of(fs::directory_iterator(directory), is_gguf_file);
+bool has_gguf(const Files& files, const fs::path& directory) {
+  return std::ranges::any_of(files.list(directory), is_gguf_file);
 }
 
-std::optional<fs::path> find_gguf(const fs::path& directory) {
+std::optional<fs::path> find_gguf(const Files& files, const fs::path& directory) {
   // Parts of one model have the same name here: their stem and number of parts.
   const auto model_of = [](const fs::path& path) {
     const auto part = part_name_of(path);
     return part ? part_path({}, *part, 0).u8string() : path.filename().u8string();
   };
   std::optional<fs::path> found;
-  try {
-    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-      const fs::path& path = entry.path();
-      if (!is_gguf_file(entry)) continue;
-      if (found && model_of(*found) != model_of(path)) {
-        fail(Errc::unsupported, directory, {},
-             "there are several GGUF models, among them `" + display_path(found->filename()) +
-                 "` and `" + display_path(path.filename()) + "`: name one of them");
-      }
-      if (!found || path < *found) found = path;
+  for (const fs::path& path : files.list(directory)) {
+    if (!is_gguf_file(path)) continue;
+    if (found && model_of(*found) != model_of(path)) {
+      fail(Errc::unsupported, directory, {},
+           "there are several GGUF models, among them `" + display_path(found->filename()) +
+               "` and `" + display_path(path.filename()) + "`: name one of them");
     }
-  } catch (const fs::filesystem_error& error) {
-    throw WeightsError(Errc::io, directory, {}, 0, error.code().message(), error.code().value());
+    if (!found || path < *found) found = path;
   }
   return found;
 }

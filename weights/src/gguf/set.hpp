@@ -45,7 +45,7 @@ class GgufSet {
   ///
   /// Throws: missing_shard; config for parts of different models; duplicate; and what GgufFile
   /// throws.
-  GgufSet(const std::filesystem::path& path, const GgufOptions& options);
+  GgufSet(const Files& files, const std::filesystem::path& path, const GgufOptions& options);
 
   /// Returns the files in the order of parts.
   [[nodiscard]] std::span<const GgufFile> files() const noexcept { return files_; }
@@ -64,13 +64,13 @@ class GgufSet {
   NameIndex index_;
 };
 
-/// Returns whether a directory has *.gguf files that are not hidden. Throws: filesystem_error.
-[[nodiscard]] bool has_gguf(const std::filesystem::path& directory);
+/// Returns whether a directory has *.gguf files that are not hidden. Throws: io.
+[[nodiscard]] bool has_gguf(const Files& files, const std::filesystem::path& directory);
 /// Returns the GGUF model of a directory: its only *.gguf file, or a part of its only split model.
 /// Returns nothing if there is none.
 ///
 /// Throws: io; unsupported if there are several models.
 [[nodiscard]] std::optional<std::filesystem::path> find_gguf(
-    const std::filesystem::path& directory);
+    const Files& files, const std::filesystem::path& directory);
 
 }  // namespace safetensors::weights

@@ -60,8 +60,8 @@ std::optional<std::int64_t> first_further_layer(const ModelConfig& model) {
 
 class SafetensorsBackend final : public Backend {
  public:
-  SafetensorsBackend(const fs::path& path, const ModelOptions& options, FoundModel shards,
-                     HfConfig config);
+  SafetensorsBackend(const Files& files, const fs::path& path, const ModelOptions& options,
+                     FoundModel shards, HfConfig config);
 
   const Model& model() const noexcept override { return model_; }
   WeightBuffer::Sections sections(std::size_t tensor) const override {
@@ -114,9 +114,10 @@ class SafetensorsBackend final : public Backend {
   std::set<std::string> refusals_;  // of the others
 };
 
-SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions& options,
-                                       FoundModel shards, HfConfig config)
-    : options_(options), sources_(shards, options, model_.warnings) {
+SafetensorsBackend::SafetensorsBackend(const Files& files, const fs::path& path,
+                                       const ModelOptions& options, FoundModel shards,
+                                       HfConfig config)
+    : options_(options), sources_(files, shards, options, model_.warnings) {
   model_.path = path;
   std::ranges::move(shards.remarks, std::back_inserter(model_.warnings));
   for (std::size_t i = 0; i < shards.files.size(); ++i) model_.files.push_back(shards.path(i));
@@ -133,7 +134,7 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
     return tensor.info->name.ends_with(".qweight");
   });
   const QuantConfig quant =
-      read_quant_config(config.model.raw.get(), folder, has_qweight, options.limits);
+      read_quant_config(config.model.raw.get(), files, folder, has_qweight, options.limits);
   model_.config = std::move(config.model);
   config.model = model_.config;
   collect(config, quant);
@@ -265,19 +266,21 @@ void SafetensorsBackend::finish_config(const HfConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_safetensors(const fs::path& path, const ModelOptions& options) {
-  HfFiles files = find_hf_files(path, options.choice);
-  HfConfig config = read_hf_config(files, options.limits);
-  return std::make_unique<SafetensorsBackend>(path, options, std::move(files.shards),
+std::unique_ptr<Backend> open_safetensors(const Files& files, const fs::path& path,
+                                          const ModelOptions& options) {
+  HfFiles found = find_hf_files(files, path, options.choice);
+  HfConfig config = read_hf_config(files, found, options.limits);
+  return std::make_unique<SafetensorsBackend>(files, path, options, std::move(found.shards),
                                               std::move(config));
 }
 
 Format safetensors_format(const fs::path& path, const ModelChoice& choice) {
-  const HfFiles files = find_hf_files(path, choice);
-  const HfConfig config = read_hf_config(files, Limits{});
-  const fs::path path_of_first = files.shards.path(0);
+  const Files files;
+  const HfFiles found = find_hf_files(files, path, choice);
+  const HfConfig config = read_hf_config(files, found, Limits{});
+  const fs::path path_of_first = found.shards.path(0);
   return with_error_context(path_of_first, {}, [&] {
-    const SafeOpen first(path_of_first);
+    const SafeOpen first = files.open_safetensors(path_of_first, true);
     return is_mlx(first, config) ? Format::mlx_safetensors : Format::hf_safetensors;
   });
 }

@@ -18,11 +18,13 @@ struct HfFiles {
 /// Finds the files of a directory, an index, or those that belong to a single safetensors file.
 ///
 /// Throws: what find_shards() throws.
-[[nodiscard]] HfFiles find_hf_files(const std::filesystem::path& path, const ModelChoice& choice);
+[[nodiscard]] HfFiles find_hf_files(const Files& files, const std::filesystem::path& path,
+                                    const ModelChoice& choice);
 
 /// Reads the configuration, which is empty if there is no config.json.
 ///
 /// Throws: what read_json() and read_hf_config() throw.
-[[nodiscard]] HfConfig read_hf_config(const HfFiles& files, const Limits& limits);
+[[nodiscard]] HfConfig read_hf_config(const Files& files, const HfFiles& found,
+                                      const Limits& limits);
 
 }  // namespace safetensors::weights

@@ -4,15 +4,12 @@
 #include <array>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "common/fail.hpp"
 #include "gguf/backend.hpp"
 #include "gguf/set.hpp"
 #include "hf/backend.hpp"
-#include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
-#include "safetensors/model_files.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -21,9 +18,9 @@ namespace fs = std::filesystem;
 
 enum class Kind : std::uint8_t { safetensors, gguf };
 
-Kind kind_of_file(const fs::path& path) {
+Kind kind_of_file(const Files& files, const fs::path& path) {
   std::array<std::byte, 64> start{};
-  const FileBytes file = with_error_context(path, {}, [&] { return open_bytes(path, false); });
+  const FileBytes file = with_error_context(path, {}, [&] { return files.open(path, false); });
   const auto size =
       static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file.source->size()));
   const std::span<std::byte> read = std::span(start).first(size);
@@ -40,41 +37,39 @@ Kind kind_of_file(const fs::path& path) {
 
 /// Returns whether the model of a folder that also has GGUF files is one of safetensors files: not
 /// if all that there is of them is a LoRA adapter.
-bool has_safetensors(const fs::path& folder, const ModelChoice& choice) {
+bool has_safetensors(const Files& files, const fs::path& folder, const ModelChoice& choice) {
   constexpr std::string_view kAdapter = "adapter_model";
   try {
-    return find_model_files(folder, choice).name != kAdapter;
+    return files.find_model(folder, choice).name != kAdapter;
   } catch (const safetensors::Error& error) {
     return error.code() != ErrorCode::kNoModel;  // opening them raises it again
   }
 }
 
 /// Returns the kind of a model. A folder may have several that are GGUF.
-Kind find_kind(const fs::path& path, const ModelChoice& choice) {
-  try {
-    if (!fs::is_directory(path)) {
-      return path.extension() == ".json" ? Kind::safetensors : kind_of_file(path);
-    }
-    const bool is_chosen = !choice.name.empty() || !choice.variant.empty();
-    const bool is_gguf = !is_chosen && has_gguf(path) && !has_safetensors(path, choice);
-    return is_gguf ? Kind::gguf : Kind::safetensors;
-  } catch (const fs::filesystem_error& error) {
-    throw WeightsError(Errc::io, path, {}, 0, error.code().message(), error.code().value());
+Kind find_kind(const Files& files, const fs::path& path, const ModelChoice& choice) {
+  if (!files.is_folder(path)) {
+    return path.extension() == ".json" ? Kind::safetensors : kind_of_file(files, path);
   }
+  const bool is_chosen = !choice.name.empty() || !choice.variant.empty();
+  const bool is_gguf = !is_chosen && has_gguf(files, path) && !has_safetensors(files, path, choice);
+  return is_gguf ? Kind::gguf : Kind::safetensors;
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> open_backend(const fs::path& path, const ModelOptions& options) {
-  if (find_kind(path, options.choice) == Kind::safetensors) return open_safetensors(path, options);
-  std::error_code ignored;
-  const bool is_folder = fs::is_directory(path, ignored);
-  return open_gguf((is_folder ? find_gguf(path) : std::nullopt).value_or(path), options);
+std::unique_ptr<Backend> open_backend(const Files& files, const fs::path& path,
+                                      const ModelOptions& options) {
+  if (find_kind(files, path, options.choice) == Kind::safetensors) {
+    return open_safetensors(files, path, options);
+  }
+  const auto in_folder = files.is_folder(path) ? find_gguf(files, path) : std::nullopt;
+  return open_gguf(files, in_folder.value_or(path), options);
 }
 
 Format format_of(const fs::path& path) {
   const ModelChoice choice;
-  const bool is_gguf = find_kind(path, choice) == Kind::gguf;
+  const bool is_gguf = find_kind(Files(), path, choice) == Kind::gguf;
   return is_gguf ? Format::gguf : safetensors_format(path, choice);
 }
 

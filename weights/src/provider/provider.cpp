@@ -38,8 +38,8 @@ class WeightProvider::Impl {
  public:
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  Impl(const std::filesystem::path& path, const ModelOptions& options)
-      : backend_(open_backend(path, options)),
+  Impl(const Files& files, const std::filesystem::path& path, const ModelOptions& options)
+      : backend_(open_backend(files, path, options)),
         allocator_(options.allocator),
         cache_(options.cache_bytes) {
     const Model& model = backend_->model();
@@ -276,7 +276,11 @@ void check_path(const std::filesystem::path& path) {
 WeightProvider WeightProvider::open(const std::filesystem::path& path,
                                     const ModelOptions& options) {
   check_path(path);
-  return WeightProvider(std::make_unique<Impl>(path, options));
+  return WeightProvider(std::make_unique<Impl>(Files(), path, options));
+}
+
+WeightProvider WeightProvider::open(const ModelSource& source, const ModelOptions& options) {
+  return WeightProvider(std::make_unique<Impl>(Files(source), source.folder, options));
 }
 
 Format WeightProvider::detect_format(const std::filesystem::path& path) {

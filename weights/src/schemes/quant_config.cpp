@@ -124,11 +124,6 @@ constexpr std::pair<std::string_view, std::string_view> kOlderFiles[] = {
     {"quant_config.json", "awq"},
 };
 
-bool is_config_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
-}
-
 /// Returns the object with that name, if it states a method.
 const Json* with_method(const Json& outer) {
   const Json* object = outer.find("quantization_config");
@@ -138,8 +133,9 @@ const Json* with_method(const Json& outer) {
 
 }  // namespace
 
-QuantConfig read_quant_config(const Json* config, const std::filesystem::path& folder,
-                              bool has_qweight, const Limits& limits) {
+QuantConfig read_quant_config(const Json* config, const Files& files,
+                              const std::filesystem::path& folder, bool has_qweight,
+                              const Limits& limits) {
   if (config != nullptr) {
     const Json* text = config->find("text_config");
     const Json* json = with_method(*config);
@@ -147,8 +143,8 @@ QuantConfig read_quant_config(const Json* config, const std::filesystem::path& f
     if (json != nullptr) return read_fields(*json, folder / "config.json", {});
   }
   const std::filesystem::path modelopt = folder / "hf_quant_config.json";
-  if (is_config_file(modelopt)) {
-    const Json file = read_json(modelopt, Duplicates::last_counts, limits);
+  if (files.has(modelopt)) {
+    const Json file = read_json(files, modelopt, Duplicates::last_counts, limits);
     const Json* json = file.find("quantization");
     if (json == nullptr || json->as_object() == nullptr) {
       fail(Errc::config, modelopt, "quantization", "an object was expected");
@@ -157,14 +153,14 @@ QuantConfig read_quant_config(const Json* config, const std::filesystem::path& f
   }
   if (!has_qweight) return {};
   if (std::ranges::all_of(kOlderFiles,
-                          [&](const auto& each) { return is_config_file(folder / each.first); })) {
+                          [&](const auto& each) { return files.has(folder / each.first); })) {
     fail(Errc::config, folder / kOlderFiles[0].first, {},
          std::string(kOlderFiles[1].first) + " is beside it, which states another method");
   }
   for (const auto& [name, method] : kOlderFiles) {
     const std::filesystem::path path = folder / name;
-    if (!is_config_file(path)) continue;
-    const Json file = read_json(path, Duplicates::last_counts, limits);
+    if (!files.has(path)) continue;
+    const Json file = read_json(files, path, Duplicates::last_counts, limits);
     if (file.as_object() == nullptr) fail(Errc::config, path, {}, "an object was expected");
     return read_fields(file, path, std::string(method));
   }

@@ -39,7 +39,8 @@ struct QuantConfig {
 ///
 /// Throws: config, with the key as subject, for a value of the wrong type or outside its range;
 /// what read_json() throws.
-[[nodiscard]] QuantConfig read_quant_config(const Json* config, const std::filesystem::path& folder,
-                                            bool has_qweight, const Limits& limits);
+[[nodiscard]] QuantConfig read_quant_config(const Json* config, const Files& files,
+                                            const std::filesystem::path& folder, bool has_qweight,
+                                            const Limits& limits);
 
 }  // namespace safetensors::weights

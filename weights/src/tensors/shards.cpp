@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "base/display_path.hpp"
@@ -17,28 +16,11 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxOthers = 4;
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
-FoundModel find_model(const fs::path& path, const ModelChoice& choice) {
+FoundModel find_model(const Files& files, const fs::path& path, const ModelChoice& choice) {
   try {
-    return find_model_files(path, choice);
+    return files.find_model(path, choice);
   } catch (const safetensors::Error& error) {
     rethrow_core_error(error, path);
-  }
-}
-
-void check_files(const FoundModel& model, const ShardIndex& index) {
-  const fs::path path = model.folder / path_of_name(model.index);
-  if (model.files.empty()) fail(Errc::missing_shard, path, "weight_map", "it names no file");
-  for (std::size_t number = 0; number < model.files.size(); ++number) {
-    if (is_file(model.path(number))) continue;
-    std::size_t first = 0;
-    while (index.file(first) != number) ++first;
-    fail(Errc::missing_shard, path, index.name(first),
-         "there is no file `" + clipped(model.files[number]) + "`");
   }
 }
 
@@ -54,14 +36,17 @@ std::string others_text(const std::vector<std::string>& others) {
 
 }  // namespace
 
-FoundModel find_shards(const fs::path& path, const ModelChoice& choice) {
-  FoundModel model = find_model(path, choice);
+FoundModel find_shards(const Files& files, const fs::path& path, const ModelChoice& choice) {
+  FoundModel model = find_model(files, path, choice);
   if (model.form == ModelForm::kRanks) {
     fail(Errc::unsupported, path, {},
          "the files are parts of tensors that ranks saved (`" + clipped(model.files.front()) +
              "`): make one model of them, as by safetensors.dcp.consolidate");
   }
-  if (model.content) check_files(model, *model.content);
+  if (model.files.empty()) {
+    fail(Errc::missing_shard, model.folder / path_of_name(model.index), "weight_map",
+         "it names no file");
+  }
   if (!model.others.empty()) model.remarks.push_back(others_text(model.others));
   return model;
 }

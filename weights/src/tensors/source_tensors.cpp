@@ -1,31 +1,50 @@
 #include "tensors/source_tensors.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "base/checked.hpp"
 #include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
-#include "safetensors/file_bytes.hpp"
+#include "safetensors/mapped_file.hpp"
 
 namespace safetensors::weights {
 namespace {
 
 std::string_view tensor_name(const SourceTensor& tensor) noexcept { return tensor.info->name; }
 
+/// Throws missing_shard for a file that the index of a model names.
+[[noreturn]] void fail_absent(const FoundModel& found, const std::filesystem::path& path) {
+  const ShardIndex& index = *found.content;
+  std::size_t tensor = 0;
+  while (found.path(index.file(tensor)) != path) ++tensor;
+  fail(Errc::missing_shard, found.folder / path_of_name(found.index), index.name(tensor),
+       "there is no file `" + clipped(found.files[index.file(tensor)]) + "`");
+}
+
 /// Opens the files without the index, which would leave tensors out.
-safetensors::Model open_files(const FoundModel& found, bool mmap) {
-  FoundModel files;
-  files.folder = found.folder;
-  files.files = found.files;
-  const safetensors::OpenOptions how{mmap ? safetensors::Backend::kMmap
-                                          : safetensors::Backend::kPread};
+safetensors::Model open_files(const Files& files, const FoundModel& found, bool mmap) {
+  FoundModel listed;
+  listed.folder = found.folder;
+  listed.files = found.files;
   return with_error_context(found.folder, {}, [&] {
-    return safetensors::Model(std::move(files), [how](const std::filesystem::path& path) {
-      return with_error_context(path, {}, [&] { return SafeOpen(path, how); });
+    return safetensors::Model(std::move(listed), [&, mmap](const std::filesystem::path& path) {
+      try {
+        return files.open_safetensors(path, mmap);
+      } catch (const safetensors::Error& error) {
+        if (found.content && error.os_error() == ENOENT) fail_absent(found, path);
+        rethrow_core_error(error, path);
+      }
     });
   });
+}
+
+/// Returns whether the bytes of a file are in memory: mapped, or those of a source.
+bool is_in_memory(const SafeOpen& file) {
+  return file.mapping() != nullptr ||
+         (file.backend() == safetensors::Backend::kSource && !file.source()->memory().empty());
 }
 
 }  // namespace
@@ -33,11 +52,11 @@ safetensors::Model open_files(const FoundModel& found, bool mmap) {
 StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
                                 const Interrupt& interrupt) const {
   return with_error_context(file->path(), info->name, [&]() -> StoredBytes {
-    if (file->mapping() != nullptr) {
+    if (is_in_memory(*file)) {
       const TensorView view = file->get_tensor(*info);
       const std::span<const std::byte> bytes = view.bytes().subspan(
           static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-      if (is_truncated(bytes)) {
+      if (file->mapping() != nullptr && is_truncated(bytes)) {
         fail(Errc::io, file->path(), info->name, "the file is shorter than when it was opened");
       }
       return {bytes, view.owner(), true};
@@ -54,7 +73,7 @@ StoredColumns SourceTensor::columns(std::uint64_t begin, std::uint64_t end,
   const std::uint64_t rows = info->shape[0];
   const std::uint64_t row = rows == 0 ? 0 : info->nbytes() / rows;
   if (rows == 0 || begin == end) return {};
-  if (file->mapping() != nullptr) {
+  if (is_in_memory(*file)) {
     return {bytes(begin, (rows - 1) * row + end, interrupt), row};
   }
   return with_error_context(file->path(), info->name, [&]() -> StoredColumns {
@@ -71,9 +90,9 @@ void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) con
   with_error_context(file->path(), info->name, [&] { file->read(*info, to, interrupt); });
 }
 
-SourceTensors::SourceTensors(const FoundModel& found, const ModelOptions& options,
-                             std::vector<std::string>& warnings) {
-  const safetensors::Model model = open_files(found, options.mmap);
+SourceTensors::SourceTensors(const Files& files, const FoundModel& found,
+                             const ModelOptions& options, std::vector<std::string>& warnings) {
+  const safetensors::Model model = open_files(files, found, options.mmap);
   files_.reserve(model.file_count());
   for (std::size_t i = 0; i < model.file_count(); ++i) files_.push_back(model.file(i));
   tensors_.reserve(model.size());

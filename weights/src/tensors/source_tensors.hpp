@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/files.hpp"
 #include "model/backend.hpp"
 #include "safetensors/model.hpp"
 
@@ -24,7 +25,8 @@ struct SourceTensor {
   const SafeOpen* file;
   const safetensors::TensorInfo* info;
 
-  /// Returns its bytes from `begin` to `end`: a view of the mapped file, or read.
+  /// Returns its bytes from `begin` to `end`: a view of a file in memory, mapped or of a source,
+  /// or read.
   ///
   /// Throws: io, also if the file has been truncated.
   [[nodiscard]] StoredBytes bytes(std::uint64_t begin, std::uint64_t end,
@@ -32,8 +34,8 @@ struct SourceTensor {
   [[nodiscard]] StoredBytes bytes(const Interrupt& interrupt) const {
     return bytes(0, info->nbytes(), interrupt);
   }
-  /// Returns the bytes from `begin` to `end` of each row of a matrix: a view of the mapped file, or
-  /// read without the rest of the rows.
+  /// Returns the bytes from `begin` to `end` of each row of a matrix: a view likewise, or read
+  /// without the rest of the rows.
   ///
   /// Requires: two axes, and elements of whole bytes.
   /// Throws: as bytes().
@@ -51,8 +53,8 @@ class SourceTensors {
   /// Opens the files and checks them against each other and the index. Without `strict_index`,
   /// tensors that the index does not name only cause a warning.
   ///
-  /// Throws: WeightsError.
-  SourceTensors(const FoundModel& found, const ModelOptions& options,
+  /// Throws: WeightsError, with missing_shard for a file that an index names and is absent.
+  SourceTensors(const Files& files, const FoundModel& found, const ModelOptions& options,
                 std::vector<std::string>& warnings);
 
   /// Returns all tensors, sorted by name.

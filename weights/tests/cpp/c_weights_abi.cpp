@@ -214,6 +214,7 @@ static_assert(std::is_same_v<decltype(safetensors_bytes::is_view), uint32_t>);
 static_assert(std::is_same_v<decltype(safetensors_bytes::reserved), uint32_t>);
 static_assert(std::is_same_v<decltype(safetensors_fault_name), const char*(int32_t fault)>);
 static_assert(std::is_same_v<decltype(safetensors_weights_open), int32_t(const char* path, size_t path_size, const safetensors_weights_options* options, safetensors_weights** weights, safetensors_error* error)>);
+static_assert(std::is_same_v<decltype(safetensors_weights_open_source), int32_t(const safetensors_model_source* source, const char* label, size_t label_size, const safetensors_weights_options* options, safetensors_weights** weights, safetensors_error* error)>);
 static_assert(std::is_same_v<decltype(safetensors_weights_close), void(safetensors_weights* weights)>);
 static_assert(std::is_same_v<decltype(safetensors_weights_detect), int32_t(const char* path, size_t path_size, int32_t* format, safetensors_error* error)>);
 static_assert(std::is_same_v<decltype(safetensors_weights_look), int32_t(const safetensors_weights* weights, safetensors_weights_info* info, safetensors_error* error)>);

@@ -32,8 +32,9 @@ const fs::path& bad_folder() {
 
 std::map<std::string, std::string> expected_codes() {
   std::map<std::string, std::string> codes;
-  const auto table = safetensors::weights::read_json(bad_folder() / "codes.json",
-                                                     safetensors::weights::Duplicates::refused, {});
+  const auto table =
+      safetensors::weights::read_json(safetensors::weights::Files(), bad_folder() / "codes.json",
+                                      safetensors::weights::Duplicates::refused, {});
   for (const auto& [name, code] : *table.as_object()) {
     if (name.ends_with(".gguf")) codes[name] = *code.as_string();
   }
@@ -44,8 +45,9 @@ std::map<std::string, std::string> expected_codes() {
 
 TEST_CASE("each bad GGUF file is refused with its code") {
   const auto codes = expected_codes();
-  const auto manifest = safetensors::weights::read_json(
-      bad_folder() / "manifest.json", safetensors::weights::Duplicates::refused, {});
+  const auto manifest =
+      safetensors::weights::read_json(safetensors::weights::Files(), bad_folder() / "manifest.json",
+                                      safetensors::weights::Duplicates::refused, {});
   std::set<std::string> seen;
   for (const auto& entry : fs::directory_iterator(bad_folder())) {
     if (entry.path().extension() != ".gguf") continue;

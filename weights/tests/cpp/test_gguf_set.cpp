@@ -11,6 +11,7 @@
 #include "gguf_support.hpp"
 
 namespace fs = std::filesystem;
+using safetensors::weights::Files;
 using safetensors::weights::find_gguf;
 using safetensors::weights::GgufFile;
 using safetensors::weights::GgufOptions;
@@ -58,7 +59,7 @@ struct Parts {
     for (unsigned i = 0; i < 3; ++i) parts[i].write(folder / part_name(i + 1, 3));
   }
   [[nodiscard]] std::string outcome(unsigned opened) const {
-    return code_of([&] { (void)GgufSet(folder / part_name(opened, 3), {}); });
+    return code_of([&] { (void)GgufSet(Files(), folder / part_name(opened, 3), {}); });
   }
 };
 
@@ -84,11 +85,11 @@ TEST_CASE("a split model is the whole one, whichever part is opened") {
   const fs::path folder = test::weights_data() / "gguf";
   for (const bool mmap : {true, false}) {
     const GgufOptions options{.mmap = mmap};
-    const GgufSet whole(folder / "llama_q4_0.gguf", options);
+    const GgufSet whole(Files(), folder / "llama_q4_0.gguf", options);
     CHECK(whole.files().size() == 1);
     CHECK(whole.find("blk.0.attn_k") == nullptr);
     for (unsigned number = 1; number <= 3; ++number) {
-      const GgufSet set(folder / part_name(number, 3, "llama_split_q4_0"), options);
+      const GgufSet set(Files(), folder / part_name(number, 3, "llama_split_q4_0"), options);
       REQUIRE(set.files().size() == 3);
       CHECK(set.tensors().size() == whole.tensors().size());
       REQUIRE(set.metadata().find("llama.block_count") != nullptr);
@@ -140,7 +141,7 @@ TEST_CASE("a part that is missing is named") {
   CHECK(set.outcome(1) == "missing_shard");
   CHECK(set.outcome(3) == "missing_shard");
   try {
-    (void)GgufSet(set.folder / part_name(1, 3), {});
+    (void)GgufSet(Files(), set.folder / part_name(1, 3), {});
   } catch (const safetensors::weights::WeightsError& error) {
     CHECK(error.path() == set.folder / part_name(2, 3));
     CHECK(static_cast<const safetensors::Error&>(error).code() ==
@@ -149,11 +150,12 @@ TEST_CASE("a part that is missing is named") {
   }
   // A part whose name has no number.
   fs::rename(set.folder / part_name(1, 3), set.folder / "renamed.gguf");
-  CHECK(code_of([&] { (void)GgufSet(set.folder / "renamed.gguf", {}); }) == "missing_shard");
+  CHECK(code_of([&] { (void)GgufSet(Files(), set.folder / "renamed.gguf", {}); }) ==
+        "missing_shard");
   fs::rename(set.folder / "renamed.gguf", set.folder / part_name(1, 2));
-  CHECK(code_of([&] { (void)GgufSet(set.folder / part_name(1, 2), {}); }) == "config");
+  CHECK(code_of([&] { (void)GgufSet(Files(), set.folder / part_name(1, 2), {}); }) == "config");
   fs::rename(set.folder / part_name(1, 2), set.folder / part_name(0, 3));
-  CHECK(code_of([&] { (void)GgufSet(set.folder / part_name(0, 3), {}); }) == "config");
+  CHECK(code_of([&] { (void)GgufSet(Files(), set.folder / part_name(0, 3), {}); }) == "config");
 }
 
 TEST_CASE("keys of a split model are checked") {
@@ -161,7 +163,7 @@ TEST_CASE("keys of a split model are checked") {
   const auto outcome = [&](const auto& change, const GgufOptions& options = {}) {
     const fs::path path = folder / part_name(1, 2);
     test::write_text(path, test::gguf_with(change));
-    return code_of([&] { (void)GgufSet(path, options); });
+    return code_of([&] { (void)GgufSet(Files(), path, options); });
   };
   CHECK(outcome([](auto&) {}) == "ok");  // the name alone does not make it a part
   CHECK(outcome([](auto& file) {
@@ -192,20 +194,20 @@ TEST_CASE("keys of a split model are checked") {
 
 TEST_CASE("a directory's only model is found") {
   const test::TempDir folder;
-  CHECK_FALSE(find_gguf(folder.path()));
-  CHECK(code_of([&] { (void)find_gguf(folder / "absent"); }) == "io");
+  CHECK_FALSE(find_gguf(Files(), folder.path()));
+  CHECK(code_of([&] { (void)find_gguf(Files(), folder / "absent"); }) == "io");
   test::write_text(folder / "notes.txt", "");
   test::write_text(folder / "._m.gguf", "");
   fs::create_directory(folder / "folder.gguf");
-  CHECK_FALSE(find_gguf(folder.path()));
+  CHECK_FALSE(find_gguf(Files(), folder.path()));
   test::write_text(folder / part_name(2, 3), "");
   test::write_text(folder / part_name(1, 3), "");
-  CHECK(find_gguf(folder.path()) == folder / part_name(1, 3));
+  CHECK(find_gguf(Files(), folder.path()) == folder / part_name(1, 3));
   test::write_text(folder / part_name(1, 2), "");  // of another model
-  CHECK(code_of([&] { (void)find_gguf(folder.path()); }) == "unsupported");
+  CHECK(code_of([&] { (void)find_gguf(Files(), folder.path()); }) == "unsupported");
   fs::remove(folder / part_name(1, 2));
   test::write_text(folder / "other.gguf", "");
-  CHECK(code_of([&] { (void)find_gguf(folder.path()); }) == "unsupported");
+  CHECK(code_of([&] { (void)find_gguf(Files(), folder.path()); }) == "unsupported");
 }
 
 TEST_CASE("bytes stay valid after their set is destroyed") {
@@ -215,7 +217,7 @@ TEST_CASE("bytes stay valid after their set is destroyed") {
     StoredBytes bytes;
     std::string expected;
     {
-      GgufSet set(path, {.mmap = mmap});
+      GgufSet set(Files(), path, {.mmap = mmap});
       metadata = set.metadata();
       const GgufSet moved = std::move(set);
       bytes = moved.tensors()[3].bytes();
@@ -233,7 +235,7 @@ TEST_CASE("reading a file that was truncated after it was opened is an error") {
   text.data = std::string(64 << 10, 'x');
   for (const bool mmap : {true, false}) {
     test::write_text(folder / "m.gguf", text.text());
-    const GgufSet set(folder / "m.gguf", {.mmap = mmap});
+    const GgufSet set(Files(), folder / "m.gguf", {.mmap = mmap});
     std::error_code refused;
     fs::resize_file(folder / "m.gguf", 4096, refused);
     if (refused) return;  // Windows keeps mapped files whole
@@ -278,11 +280,11 @@ TEST_CASE("memory depends on the content of a file, not on its claims") {
   std::error_code refused;
   fs::resize_file(path, std::uint64_t{1} << 40, refused);
   if (refused) return;  // not on this file system
-  CHECK(code_of([&] { (void)GgufSet(path, {}); }) == "limit");
+  CHECK(code_of([&] { (void)GgufSet(Files(), path, {}); }) == "limit");
 }
 
 TEST_CASE("a file that cannot be opened is an error of the weight layer") {
   const test::TempDir folder;
-  CHECK(code_of([&] { (void)GgufSet(folder / "absent.gguf", {}); }) == "io");
-  CHECK(code_of([&] { (void)GgufSet(folder.path(), {}); }) == "io");
+  CHECK(code_of([&] { (void)GgufSet(Files(), folder / "absent.gguf", {}); }) == "io");
+  CHECK(code_of([&] { (void)GgufSet(Files(), folder.path(), {}); }) == "io");
 }

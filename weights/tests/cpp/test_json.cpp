@@ -107,12 +107,13 @@ TEST_CASE("depth and number of values are limited") {
 TEST_CASE("a file too large is not read") {
   const test::TempDir folder;
   test::write_text(folder / "f.json", "[1, 2, 3]");
-  CHECK(safetensors::weights::read_json(folder / "f.json", Duplicates::refused, {})
+  CHECK(safetensors::weights::read_json(safetensors::weights::Files(), folder / "f.json",
+                                        Duplicates::refused, {})
             .as_array()
             ->size() == 3);
   try {
-    (void)safetensors::weights::read_json(folder / "f.json", Duplicates::refused,
-                                          Limits{.json_nbytes = 8});
+    (void)safetensors::weights::read_json(safetensors::weights::Files(), folder / "f.json",
+                                          Duplicates::refused, Limits{.json_nbytes = 8});
     FAIL("it was read");
   } catch (const safetensors::weights::WeightsError& error) {
     CHECK(error.code() == Errc::limit);

@@ -73,8 +73,9 @@ TEST_CASE("a file with every type of metadata") {
   const auto folder = test::weights_data() / "gguf";
   const std::string text = test::read_text(folder / "types.gguf");
   const auto header = test::parse_gguf(test::bytes_of(text));
-  const Json table = safetensors::weights::read_json(folder / "types_expected.json",
-                                                     safetensors::weights::Duplicates::refused, {});
+  const Json table =
+      safetensors::weights::read_json(safetensors::weights::Files(), folder / "types_expected.json",
+                                      safetensors::weights::Duplicates::refused, {});
   CHECK(header.alignment == table.find("alignment")->as_integer());
   const Json& expected = *table.find("metadata");
   CHECK(header.metadata.size() == expected.as_object()->size());

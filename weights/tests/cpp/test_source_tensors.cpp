@@ -11,6 +11,7 @@
 #include "tensors/source_tensors.hpp"
 
 using safetensors::weights::Errc;
+using safetensors::weights::Files;
 using safetensors::weights::find_shards;
 using safetensors::weights::ModelOptions;
 using safetensors::weights::SourceTensor;
@@ -52,7 +53,7 @@ struct TwoFiles {
     options.mmap = mmap;
     options.strict_index = strict_index;
     warnings.clear();
-    return {find_shards(dir.path(), {}), options, warnings};
+    return {Files(), find_shards(Files(), dir.path(), {}), options, warnings};
   }
   TempDir dir;
   std::vector<std::string> warnings{};

@@ -28,7 +28,7 @@ struct ModelOptions {
   bool bf16_to_f16 = true;          ///< get_tensor returns BF16 tensors as F16; false: as stored
   bool scales_to_f16 = true;        ///< get_tensor returns scales and biases of packs as F16
   bool allow_f16_overflow = false;  ///< too large values become infinite; false: f16_overflow
-  bool mmap = true;                 ///< false: read on demand, map nothing
+  bool mmap = true;                 ///< false: read local files on demand, map nothing
   bool strict_index = true;         ///< false: tensors missing from the index only cause a warning
   bool allow_gaps = false;          ///< accept unused bytes between tensors of a GGUF file
   /// Total size of the buffers that the cache may hold, in bytes. Above it, the least recently used

@@ -26,7 +26,8 @@ namespace safetensors::weights {
 /// A model that is open for reading: its configuration, and its tensors under canonical names.
 ///
 /// Throws: WeightsError for every fault of a file or of an argument, naming the file, the tensor
-///   and what was found; std::bad_alloc; and what an allocator or Interrupt throws.
+///   and what was found; std::bad_alloc; and what an allocator, Interrupt or ByteSource of the
+///   program throws.
 /// Thread safety: several threads may call const members at once. A forked process may use a
 ///   provider of its parent; its cache is empty.
 /// Lifetime: references and views are valid until the provider is destroyed. Buffers stay valid on
@@ -42,6 +43,17 @@ class SAFETENSORS_API WeightProvider {
   /// Throws: bad_name if the path contains a NUL; what detect_format() throws; and the codes of a
   ///   damaged or contradictory file (see Errc).
   static WeightProvider open(const std::filesystem::path& path, const ModelOptions& options = {});
+  /// Opens the model of a folder whose files the program opens itself: its safetensors files, with
+  /// config.json and such beside them, or its only GGUF model. Names that `source.names` lacks are
+  /// asked for only if they are shards of an index, or parts of a split GGUF model. Calls
+  /// `source.open` only before it returns, for safetensors files by several threads at once. The
+  /// sources that it gives are kept until the provider, and all buffers that are views of their
+  /// memory, are destroyed.
+  ///
+  /// Safe for untrusted input.
+  /// Throws: the codes of open() of a path; whatever `source.open` and its sources throw: an Error
+  ///   as WeightsError, with the nearest code.
+  static WeightProvider open(const ModelSource& source, const ModelOptions& options = {});
   /// Returns the format of the model at `path`, by its content: gguf also of a directory that has
   /// several GGUF models, of which open() takes none.
   ///
@@ -105,9 +117,10 @@ class SAFETENSORS_API WeightProvider {
   [[nodiscard]] std::optional<double> norm_weight_offset_of(std::string_view name) const;
 
   /// Returns the bytes of a tensor for a compute kernel. Plain tensors and GGUF blocks are views of
-  /// the mapped file. Packs are assembled as words, scales and biases, weights of a scheme as their
-  /// parts, unchanged. Other BF16 becomes F16 unless ModelOptions says otherwise. The buffer is
-  /// cached; threads that ask for it at the same time share one build.
+  /// the mapped file, or of the memory of a ByteSource. Packs are assembled as words, scales and
+  /// biases, weights of a scheme as their parts, unchanged. Other BF16 becomes F16 unless
+  /// ModelOptions says otherwise. The buffer is cached; threads that ask for it at the same time
+  /// share one build.
   ///
   /// Throws: unknown_tensor; f16_overflow; quant_mismatch for a pack with unknown parameters; io.
   [[nodiscard]] WeightBuffer get_tensor(std::string_view name,
