@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "c/file.hpp"
@@ -137,10 +136,8 @@ std::int32_t safetensors_open_model(const char* path, std::size_t path_size,
     const safetensors_options given = options_of(options, "options");
     safetensors::c::check_flags(given.flags, kFileFlags | SAFETENSORS_OPEN_ALL);
     const std::filesystem::path where = path_of(path, path_size);
-    std::error_code ignored;
-    const bool is_folder = std::filesystem::is_directory(where, ignored);
     safetensors::FoundModel found = safetensors::find_model_files(where, choice_of(given));
-    const bool is_whole = is_folder || !found.index.empty();
+    const bool is_whole = found.folder == where || !found.index.empty();
     *model = opened_model(std::move(found), opener_of(given), given, is_whole);
   });
 }

@@ -86,8 +86,15 @@ FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
 
 FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
                             const std::optional<std::vector<std::string>>& names) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return found_in(path, choice, names);
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::none) {  // it may be a folder
+    fail(ErrorCode::kIo, {},
+         {.path = path,
+          .os_error = error.default_error_condition().value(),
+          .operation = ErrorContext::Operation::kRead});
+  }
+  if (type == fs::file_type::directory) return found_in(path, choice, names);
   if (!choice.name.empty() || !choice.variant.empty()) {
     fail(ErrorCode::kInvalidArgument, "a name or a variant of a model is chosen in a folder only",
          {.path = path});

@@ -9,7 +9,7 @@ HfFiles find_hf_files(const Files& files, const std::filesystem::path& path,
   HfFiles found;
   found.shards = find_shards(files, path, choice);
   const auto if_there = [&](const char* name) {
-    std::filesystem::path file = found.shards.folder / name;
+    const std::filesystem::path file = found.shards.folder / name;
     return files.has(file) ? file : std::filesystem::path();
   };
   found.config = if_there("config.json");

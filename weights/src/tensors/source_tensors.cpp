@@ -16,8 +16,8 @@ namespace {
 std::string_view tensor_name(const SourceTensor& tensor) noexcept { return tensor.info->name; }
 
 /// Throws missing_shard for a file that the index of a model names.
-[[noreturn]] void fail_absent(const FoundModel& found, const std::filesystem::path& path) {
-  const ShardIndex& index = *found.content;
+[[noreturn]] void fail_absent(const FoundModel& found, const ShardIndex& index,
+                              const std::filesystem::path& path) {
   std::size_t tensor = 0;
   while (found.path(index.file(tensor)) != path) ++tensor;
   fail(Errc::missing_shard, found.folder / path_of_name(found.index), index.name(tensor),
@@ -34,7 +34,7 @@ safetensors::Model open_files(const Files& files, const FoundModel& found, bool 
       try {
         return files.open_safetensors(path, mmap);
       } catch (const safetensors::Error& error) {
-        if (found.content && error.os_error() == ENOENT) fail_absent(found, path);
+        if (found.content && error.os_error() == ENOENT) fail_absent(found, *found.content, path);
         rethrow_core_error(error, path);
       }
     });
