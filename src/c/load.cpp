@@ -156,7 +156,7 @@ std::int32_t safetensors_load_start(const safetensors_file* file,
     std::vector<Selected> all;
     all.reserve(count);
     for (const safetensors_request& each : std::span(requests, count)) {
-      all.push_back(safetensors::c::selected_by(*file, each));
+      safetensors::c::select(*file, each, true, all.emplace_back());
     }
     LoadList list;
     for (std::size_t i = 0; i < count; ++i) {

@@ -21,10 +21,7 @@ class OneOrMany {
   void reserve(std::size_t count) {
     if (count > 1) many_.reserve(count);
   }
-  T& add(T&& element) {
-    if (many_.capacity() == 0) return one_.emplace(std::move(element));
-    return many_.emplace_back(std::move(element));
-  }
+  T& add() { return many_.capacity() == 0 ? one_.emplace() : many_.emplace_back(); }
   [[nodiscard]] bool empty() const noexcept { return !one_ && many_.empty(); }
   [[nodiscard]] std::span<const T> all() const noexcept {
     return one_ ? std::span<const T>(&*one_, 1) : std::span<const T>(many_);

@@ -18,6 +18,7 @@
 #include "c/request.hpp"
 #include "safetensors/cast.hpp"
 #include "safetensors/device.hpp"
+#include "safetensors/mapped_file.hpp"
 #include "safetensors/parallel.hpp"
 
 using safetensors::Buffer;
@@ -110,7 +111,8 @@ struct Piece {
       part.begin += runs.first;
       part.end = part.begin + nbytes;
       const safetensors::TensorView view = file->get_tensor(part);
-      if (file->mapping()) {  // reading the last byte fails if the file has been truncated below it
+      // Reading the last byte fails if the file has been truncated below it.
+      if (file->mapping() && safetensors::is_truncated(view.bytes())) {
         std::byte last{};
         file->read(part, {.first = nbytes - 1, .run_nbytes = 1, .loops = {}, .to_first = 0},
                    {&last, 1});
@@ -147,83 +149,117 @@ struct Piece {
   }
 };
 
+/// A request that was checked.
+struct Wanted {
+  Selected selected{};
+  Dtype dtype{};
+  std::span<std::byte> to{};
+  std::uint64_t nbytes = 0;  ///< stored
+
+  [[nodiscard]] bool is_converted() const noexcept { return dtype != selected.info.dtype; }
+  /// Returns whether each read of the file is a request to a server.
+  [[nodiscard]] bool is_request() const {
+    const SafeOpen& from = *selected.from;
+    return from.backend() == safetensors::Backend::kSource && from.source()->cost().is_request;
+  }
+  /// Reads what is not converted, without the lists of a bulk read, which take longer to make than
+  /// a row to copy.
+  void read(const Interrupt& interrupt) const {
+    const std::span<const ByteRuns> runs = selected.runs.all();
+    if (runs.empty()) {
+      selected.from->read(selected.info, to, interrupt);
+    } else {
+      selected.from->read(selected.info, runs, to, interrupt);
+    }
+  }
+};
+
 /// What safetensors_read is asked for.
 class Reads {
  public:
   Reads(const safetensors_file& file, std::span<const safetensors_request> requests)
       : file_(file), is_bulk_(requests.size() > 1) {
-    selected_.reserve(requests.size());
-    reads_.reserve(requests.size());
+    wanted_.reserve(requests.size());
     for (const safetensors_request& each : requests) add(each);
   }
 
   void run(const Watch& watch) {
     const Interrupt interrupt = watch.interrupt();
-    if (watch.has_progress() || is_request_) {
-      load(watch, interrupt);
-    } else if (is_bulk_) {
-      file_.read(reads_.all(), interrupt);
-    } else if (!reads_.empty()) {  // without lists, which take longer to make than a row to copy
-      const ModelRead& only = reads_.all().front();
-      const SafeOpen& from = *selected_.all().front().from;
-      if (only.runs.empty()) {
-        from.read(*only.tensor.info, only.to, interrupt);
-      } else {
-        from.read(*only.tensor.info, only.runs, only.to, interrupt);
-      }
-    }
+    if (stored_nbytes_ != 0) read_stored(watch, interrupt);
     if (!pieces_.empty()) convert(watch, interrupt);
     watch.show(total(), total());
   }
 
  private:
-  /// Returns whether each read of the file is a request to a server.
-  static bool is_request(const SafeOpen& from) {
-    return from.backend() == safetensors::Backend::kSource && from.source()->cost().is_request;
-  }
-
   [[nodiscard]] std::uint64_t total() const noexcept { return stored_nbytes_ + piece_nbytes_; }
 
+  /// Calls `take` with each request that has bytes which are not converted.
+  template <typename Take>
+  void for_each_stored(const Take& take) const {
+    for (const Wanted& each : wanted_.all()) {
+      if (each.nbytes != 0 && !each.is_converted()) take(each);
+    }
+  }
+
   void add(const safetensors_request& request) {
-    const Selected& selected = selected_.add(safetensors::c::selected_by(file_, request, is_bulk_));
-    const SafeOpen& from = *selected.from;
+    Wanted& wanted = wanted_.add();
+    Selected& selected = wanted.selected;
+    safetensors::c::select(file_, request, is_bulk_, selected);
     const TensorInfo& info = selected.info;
-    const std::span<const ByteRuns> runs = selected.runs.all();
-    const std::uint64_t nbytes = selected.nbytes();
-    const Dtype dtype = request.dtype == SAFETENSORS_AS_STORED
-                            ? info.dtype
-                            : safetensors::c::dtype_of(request.dtype);
-    const bool is_converted = dtype != info.dtype;
-    if (is_converted) safetensors::cast_elements(info.dtype, {}, dtype, {});  // throws if it cannot
-    const std::uint64_t wanted =
-        is_converted ? converted_nbytes(nbytes, info.dtype, dtype) : nbytes;
-    safetensors::detail::check_size(info, wanted, request.room, &from.path());
-    auto* const to = static_cast<std::byte*>(request.to);
+    const std::uint64_t nbytes = wanted.nbytes = selected.nbytes();
+    wanted.dtype = request.dtype == SAFETENSORS_AS_STORED ? info.dtype
+                                                          : safetensors::c::dtype_of(request.dtype);
+    const bool is_converted = wanted.is_converted();
+    if (is_converted) {  // throws if it cannot be
+      safetensors::cast_elements(info.dtype, {}, wanted.dtype, {});
+    }
+    const std::uint64_t room =
+        is_converted ? converted_nbytes(nbytes, info.dtype, wanted.dtype) : nbytes;
+    safetensors::detail::check_size(info, room, request.room, &selected.from->path());
+    wanted.to = {static_cast<std::byte*>(request.to), safetensors::memory_size(request.room)};
     if (nbytes == 0) return;
     if (!is_converted) {
-      reads_.add({{&info, selected.file}, {to, safetensors::memory_size(request.room)}, runs});
       stored_nbytes_ += nbytes;
-      is_request_ = is_request_ || is_request(from);
+      is_request_ = is_request_ || wanted.is_request();
       return;
     }
-    if (is_request(from)) readers_ = std::max(readers_, from.source()->concurrency());
+    if (wanted.is_request()) {
+      readers_ = std::max(readers_, selected.from->source()->concurrency());
+    }
     const auto take = [&](const ByteRuns& part) {
-      pieces_.push_back({&from, &info, part, to, info.dtype, dtype});
+      pieces_.push_back({selected.from, &info, part, wanted.to.data(), info.dtype, wanted.dtype});
     };
+    const std::span<const ByteRuns> runs = selected.runs.all();
     if (runs.empty()) divide({.first = 0, .run_nbytes = nbytes, .loops = {}, .to_first = 0}, take);
     for (const ByteRuns& each : runs) divide(each, take);
     piece_nbytes_ += nbytes;
   }
 
-  /// Reads what is not converted, with progress.
-  void load(const Watch& watch, const Interrupt& interrupt) {
-    LoadList list;
-    for (const ModelRead& each : reads_.all()) {
-      const auto number = static_cast<std::uint32_t>(each.tensor.file);
-      list.add(file_.file(number), number, *each.tensor.info, each.runs, each.to.size(),
-               reinterpret_cast<std::uintptr_t>(each.to.data()));
+  /// Reads what is not converted.
+  void read_stored(const Watch& watch, const Interrupt& interrupt) const {
+    if (watch.has_progress() || is_request_) {
+      load(watch, interrupt);
+    } else if (is_bulk_) {
+      std::vector<ModelRead> reads;
+      reads.reserve(wanted_.all().size());
+      for_each_stored([&](const Wanted& each) {
+        const Selected& selected = each.selected;
+        reads.push_back({{&selected.info, selected.file}, each.to, selected.runs.all()});
+      });
+      file_.read(reads, interrupt);
+    } else {
+      for_each_stored([&](const Wanted& only) { only.read(interrupt); });
     }
-    if (list.tensors().empty()) return;
+  }
+
+  /// Reads what is not converted, with progress.
+  void load(const Watch& watch, const Interrupt& interrupt) const {
+    LoadList list;
+    for_each_stored([&](const Wanted& each) {
+      const Selected& selected = each.selected;
+      list.add(*selected.from, selected.file, selected.info, selected.runs.all(), each.to.size(),
+               reinterpret_cast<std::uintptr_t>(each.to.data()));
+    });
     safetensors::Load load({}, list.sources());
     (void)load.add(list.tensors());
     load.finish();
@@ -255,12 +291,11 @@ class Reads {
 
   const safetensors_file& file_;
   bool is_bulk_;  // a bulk read asks how many threads are best, which takes longer than a row
-  OneOrMany<Selected> selected_;  // by all requests; their addresses stay
-  OneOrMany<ModelRead> reads_;    // what is not converted
-  std::vector<Piece> pieces_;     // what is
+  OneOrMany<Wanted> wanted_;   // their addresses stay
+  std::vector<Piece> pieces_;  // of what is converted
   std::uint64_t stored_nbytes_ = 0;
   std::uint64_t piece_nbytes_ = 0;
-  bool is_request_ = false;  // reads_ has some of a server
+  bool is_request_ = false;  // of what is not converted, some is of a server
   unsigned readers_ = 0;     // at once, of what is converted and is of a server
 };
 

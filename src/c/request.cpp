@@ -9,11 +9,10 @@
 
 namespace safetensors::c {
 
-Selected selected_by(const safetensors_file& file, const safetensors_request& request,
-                     bool is_bulk) {
+void select(const safetensors_file& file, const safetensors_request& request, bool is_bulk,
+            Selected& selected) {
   check_reserved(request.reserved);
   check_pointer(request.to, request.room, "to");
-  Selected selected;
   if (request.index_count == 0) {
     selected.info = bytes_of(file, request.tensor);  // of a part that is contiguous, too
   } else {
@@ -30,7 +29,6 @@ Selected selected_by(const safetensors_file& file, const safetensors_request& re
   }
   selected.file = request.tensor->file;
   selected.from = &file.file(selected.file);
-  return selected;
 }
 
 void LoadList::add(const SafeOpen& from, std::uint32_t file, const TensorInfo& info,

@@ -31,14 +31,14 @@ struct Selected {
   }
 };
 
-/// Returns what a request selects of the file.
+/// Sets `selected`, which is empty, to what a request selects of the file.
 ///
 /// is_bulk: a part that is contiguous has no runs, so that it is read together with others.
 ///
 /// Throws: what bytes_of(), entry_of() and take() throw; Error kInvalidArgument unless `reserved`
 ///   is 0, and `to` points to `room` bytes.
-[[nodiscard]] Selected selected_by(const safetensors_file& file, const safetensors_request& request,
-                                   bool is_bulk = true);
+void select(const safetensors_file& file, const safetensors_request& request, bool is_bulk,
+            Selected& selected);
 
 /// Collects tensors for a Load, and the files that they are in.
 class LoadList {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -116,8 +117,13 @@ void cast_some(Dtype from_dtype, std::span<const std::byte> from, Dtype to_dtype
     }
   }
   std::array<float, kChunk> floats;
-  const std::span<float> values = std::span(floats).first(count);
+  // Floats of this machine need no second copy.
+  const bool is_direct = to_dtype == Dtype::kF32 && std::endian::native == std::endian::little &&
+                         reinterpret_cast<std::uintptr_t>(to.data()) % alignof(float) == 0;
+  const std::span<float> values = is_direct ? std::span(reinterpret_cast<float*>(to.data()), count)
+                                            : std::span(floats).first(count);
   if (!read_others(from_dtype, from, values)) to_float(from_dtype, from, values);
+  if (is_direct) return;
   if (to_dtype == Dtype::kF64) {
     write_f64<float>(values, to);
   } else {

@@ -142,7 +142,8 @@ std::pair<std::string, std::vector<std::uint64_t>> got(Get get, const safetensor
 std::pair<std::string, std::int32_t> decoded(const safetensors_weights* weights,
                                              const safetensors_weight& weight, std::int64_t row,
                                              std::int64_t rows) {
-  std::uint64_t row_nbytes = 4 * (weight.rank == 0 ? 1 : weight.shape[weight.rank - 1]);
+  std::uint64_t row_nbytes =
+      4 * (weight.rank == 0 ? 1 : static_cast<std::uint64_t>(weight.shape[weight.rank - 1]));
   if (rows == SAFETENSORS_ALL_ROWS) {
     for (std::size_t i = 0; i + 1 < weight.rank; ++i) {
       row_nbytes *= static_cast<std::uint64_t>(weight.shape[i]);
@@ -186,7 +187,7 @@ std::size_t check_same(const Weights& a, const Weights& b, const fs::path& folde
     }
     CHECK(values[0].kind == values[1].kind);
     CHECK(values[0].integer == values[1].integer);
-    CHECK(std::memcmp(&values[0].number, &values[1].number, sizeof(double)) == 0);
+    CHECK(values[0].number == values[1].number);
     CHECK(std::string(values[0].string == nullptr ? "" : values[0].string) ==
           std::string(values[1].string == nullptr ? "" : values[1].string));
   }

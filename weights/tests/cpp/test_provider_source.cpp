@@ -17,7 +17,6 @@
 using safetensors::ByteSource;
 using safetensors::ModelSource;
 using safetensors::weights::Errc;
-using safetensors::weights::ModelOptions;
 using safetensors::weights::WeightBuffer;
 using safetensors::weights::WeightInfo;
 using safetensors::weights::WeightProvider;
