@@ -70,7 +70,7 @@ TESTS: dict[str, list[str]] = {
     "_paths.py": ["url_arguments", "shards", "cli_inputs"],
     "_pickling.py": ["pickles", "pickled_secrets"],
     "_range_reader.py": ["range_reader*", "url_arguments"],
-    "_progress.py": ["progress", "load_files", "load_into", "save_progress", "save_files"],
+    "_progress.py": ["progress", "load_files", "load_into", "save_files"],
     "_progress_bar.py": ["progress", "cli_terminal"],
     "_reading.py": ["cli_inputs", "sums_make"],
     "_regions.py": ["regions", "jax_reads"],

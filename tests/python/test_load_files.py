@@ -165,45 +165,20 @@ def test_budget(model, loads):
     load_files(first, plan=plan, budget_bytes=7 * 8, backend="pread")
 
 
-@pytest.mark.parametrize("backend", ["auto", "mmap", "pread"])
-@pytest.mark.parametrize("device", ["cpu", {"layers.1*": "meta", "*": "cpu"}])
-def test_progress(model, tensors, device, backend):
-    """It grows, and reports the total once, at the end."""
-    told = []
-    load_files(model, device, backend=backend, progress=lambda *args: told.append(args))
-    read = [name for name in tensors if device == "cpu" or not name.startswith("layers.1")]
-    total = sum(tensors[name].nbytes for name in read)
+def check_progress(told, tensors):
+    """Checks that it grew, and reported the total once, at the end."""
+    total = sum(tensor.nbytes for tensor in tensors.values())
     assert told[-1] == (total, total)
     assert told == sorted(set(told))
-    assert {of for _, of in told} == {total}
 
 
 @pytest.mark.parametrize("backend", ["auto", "mmap", "pread"])
-@pytest.mark.parametrize("keys", [None, ["layers.5.weight"]])
+@pytest.mark.parametrize("keys", [None, ["layers.5.weight"], []])
 def test_progress_of_what_is_not_read(model, backend, keys):
     """Tensors on the meta device read nothing, so no bytes are reported."""
     told = []
     load_files(model, "meta", backend=backend, keys=keys, progress=lambda *args: told.append(args))
     assert told == [(0, 0)]
-
-
-def test_progress_of_nothing(model):
-    """The end is reported even then."""
-    told = []
-    load_files(model, keys=[], progress=lambda *args: told.append(args))
-    assert told == [(0, 0)]
-
-
-@pytest.mark.parametrize("backend", ["auto", "pread"])
-def test_an_error_in_progress_passes_through(model, tensors, backend):
-    """It propagates, and the next load works."""
-
-    def stop(done, total):
-        raise ZeroDivisionError(f"{done} of {total}")
-
-    with pytest.raises(ZeroDivisionError):
-        load_files(model, backend=backend, progress=stop)
-    sharded.check(load_files(model, backend=backend), tensors)
 
 
 def test_tensors_of_types_that_torch_lacks(tmp_path):
@@ -261,9 +236,7 @@ def test_cuda_of_some_on_the_cpu(cuda, model, tensors):
     found = load_files(model, places, progress=lambda *args: told.append(args))
     sharded.check(found, tensors)
     assert len(cuda.made) == len(tensors) - 1
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    assert told[-1] == (total, total)
-    assert told == sorted(set(told))
+    check_progress(told, tensors)
 
 
 def test_devices_that_load_side_by_side(cuda, model, tensors):
@@ -272,9 +245,7 @@ def test_devices_that_load_side_by_side(cuda, model, tensors):
     told = []
     found = load_files(model, places, backend="pread", progress=lambda *args: told.append(args))
     sharded.check(found, tensors)
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    assert told[-1] == (total, total)
-    assert told == sorted(set(told))
+    check_progress(told, tensors)
 
 
 def test_a_device_that_fails_beside_others(cuda, model, tensors):
@@ -295,9 +266,7 @@ def test_devices_with_and_without_an_engine(model, tensors, monkeypatch):
     found = load_files(model, places, backend="pread", progress=lambda *args: told.append(args))
     sharded.check(found, tensors)
     assert set(fake.made) == {"xpu:0", "xpu:1"}
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    assert told[-1] == (total, total)
-    assert told == sorted(set(told))
+    check_progress(told, tensors)
     assert len(told) > 2
 
 
@@ -311,6 +280,4 @@ def test_devices_without_an_engine(model, tensors, device, monkeypatch):
     found = load_files(model, device, progress=lambda *args: told.append(args))
     sharded.check(found, tensors)
     assert set(fake.made) == {device}
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    assert told[-1] == (total, total)
-    assert told == sorted(set(told))
+    check_progress(told, tensors)

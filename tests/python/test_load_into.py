@@ -92,29 +92,6 @@ def test_views_that_are_contiguous(tmp_path):
     assert memory[:, 0].tolist() == [0, 1, 1, 2, 2, 0]
 
 
-def test_progress(model, targets, tensors):
-    """It grows, and reports the total once, at the end."""
-    told = []
-    load_into(targets, model, progress=lambda *args: told.append(args))
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    assert told[-1] == (total, total)
-    assert told == sorted(set(told))
-
-
-def test_an_error_in_progress_passes_through(model, targets, tensors):
-    """Autograd sees the writes until then, and the next load works."""
-
-    def stop(done, total):
-        raise ZeroDivisionError(f"{done} of {total}")
-
-    versions = {name: tensor._version for name, tensor in targets.items()}
-    with pytest.raises(ZeroDivisionError):
-        load_into(targets, model, progress=stop)
-    assert all(tensor._version > versions[name] for name, tensor in targets.items())
-    load_into(targets, model)
-    sharded.check(targets, tensors)
-
-
 def test_missing_and_unexpected(model, targets, tensors):
     """They are raised if strict, else returned, as by load_state_dict."""
     del targets["layers.5.weight"], targets["layers.11.weight"]

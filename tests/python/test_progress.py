@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from safetensors import _progress_bar, delta, sums, update_file
+from safetensors import TensorSpec, _progress_bar, delta, serialize_file, sums, update_file
 from safetensors.numpy import save_file, save_files
 from support import children, cli
 
@@ -31,12 +31,37 @@ def model(tmp_path):
         return tmp_path
 
 
-def _load_model(folder, **options):
+def _module():
     module = torch.nn.Module()
     for name in ARRAYS:
         module.register_buffer(name.replace(".", "_"), torch.zeros(3, 1000))
+    return module
+
+
+def _load_model(folder, **options):
+    module = _module()
     st.save_model(module, folder / "module.safetensors")
     st.load_model(module, folder / "module.safetensors", backend="pread", **options)
+
+
+def _load_into(folder, **options):
+    targets = {name: torch.zeros(3, 1000) for name in ARRAYS}
+    st.load_into(targets, folder / "shards", **options)
+
+
+def _save_torch(folder, change=lambda tensor: tensor, **options):
+    tensors = {name: change(torch.from_numpy(array)) for name, array in ARRAYS.items()}
+    st.save_file(tensors, folder / "saved.safetensors", **options)
+
+
+def _save_specs(folder, **options):
+    specs = {
+        name: TensorSpec(
+            dtype="float32", shape=each.shape, data_ptr=each.ctypes.data, data_len=each.nbytes
+        )
+        for name, each in ARRAYS.items()
+    }
+    serialize_file(specs, folder / "saved.safetensors", **options)
 
 
 def _in_place(folder, **options):
@@ -66,6 +91,7 @@ WAYS = {
     "load_files": (lambda f, **o: st.load_files(f / "shards", backend="pread", **o), NBYTES),
     "load_files of views": (lambda f, **o: st.load_files(f / "shards", **o), NBYTES),
     "stream_files": (lambda f, **o: [*st.stream_files(f / "shards", **o)], NBYTES),
+    "load_into": (_load_into, NBYTES),
     "load_model": (_load_model, NBYTES),
     "sums.make": (lambda f, **o: sums.make(f / "shards", **o), NBYTES),
     "sums.write": (lambda f, **o: sums.write(f / "a.safetensors", "sha256", **o), NBYTES),
@@ -95,6 +121,14 @@ WAYS = {
     ),
     "update_file in place": (_update_in_place, 24_000),
     "safe_create": (_create, NBYTES),
+    "save_file": (lambda f, **o: save_file(ARRAYS, f / "saved.safetensors", **o), None),
+    "save_file of torch": (_save_torch, None),
+    "save_file of lazily negated tensors": (
+        lambda f, **o: _save_torch(f, torch._neg_view, **o),
+        None,
+    ),
+    "save_model": (lambda f, **o: st.save_model(_module(), f / "saved.safetensors", **o), None),
+    "serialize_file": (_save_specs, None),
     "save_files": (
         lambda f, **o: save_files(ARRAYS, f / "saved", max_shard_size=50_000, **o),
         NBYTES,
@@ -108,7 +142,9 @@ def test_the_total_is_constant_and_reached(model, way):
     act, total = WAYS[way]
     told = []
     act(model, progress=lambda *numbers: told.append(numbers))
-    total = (model / "a.safetensors").stat().st_size if total is None else total
+    if total is None:  # that of the written file
+        (path,) = [*model.glob("saved.safetensors")] or [model / "a.safetensors"]
+        total = path.stat().st_size
     assert {each for _, each in told} == {total}
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1] == (total, total)
@@ -148,9 +184,13 @@ def test_an_error_in_the_last_call(model, way):
 
 @every_way
 def test_other_values_are_refused(model, way):
-    WAYS[way][0](model, progress=False)
-    WAYS[way][0](model, progress=True)  # nobody sees it here
-    with pytest.raises(TypeError, match="progress is True, False, None or called as"):
+    text = "progress is True, False, None or called as"
+    if way == "serialize_file":  # has no bar
+        text = "not callable"
+    else:
+        WAYS[way][0](model, progress=False)
+        WAYS[way][0](model, progress=True)  # nobody sees it here
+    with pytest.raises(TypeError, match=text):
         WAYS[way][0](model, progress=3)
 
 

@@ -118,23 +118,6 @@ def test_bad_tensor(tmp_path):
     assert names_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("limit", [400, 900, 10_000])
-def test_progress(tmp_path, limit):
-    """Bytes of tensors, ascending; the last call has all."""
-    calls = []
-    stn.save_files(MODEL, tmp_path, max_shard_size=limit, progress=lambda *args: calls.append(args))
-    assert calls == sorted(calls)
-    assert {total for _, total in calls} == {2400}
-    assert calls[-1] == (2400, 2400)
-    assert sum(done == 2400 for done, _ in calls) == 1
-
-
-def test_progress_of_nothing(tmp_path):
-    calls = []
-    stn.save_files({}, tmp_path, progress=lambda *args: calls.append(args))
-    assert calls == [(0, 0)]
-
-
 def test_views_of_the_old_model(tmp_path):
     """Tensors may be views of the files that are replaced."""
     stn.save_files(MODEL, tmp_path, max_shard_size=400)

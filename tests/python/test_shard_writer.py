@@ -103,18 +103,6 @@ def test_mistakes_with_a_complete_file(tmp_path, source, mistake, message):
     assert model_saves.same(model_saves.load(tmp_path / "m"), MODEL)
 
 
-def test_progress(tmp_path):
-    """Bytes of the tensors of all files, ascending, with a constant total."""
-    calls = []
-    with create(tmp_path / "m", progress=lambda *call: calls.append(call)) as writer:
-        for name, array in MODEL.items():
-            writer.write(name, array)
-    assert calls == sorted(calls)
-    total = sum(array.nbytes for array in MODEL.values())
-    assert calls[-1] == (total, total)
-    assert {each for _, each in calls} == {total}
-
-
 @pytest.mark.parametrize("has_specs", [False, True])
 def test_an_aborted_model_is_freed(tmp_path, has_specs):
     """Its files' writers, in which garbage collection finds nothing, do not keep it."""
