@@ -63,20 +63,6 @@ def test_values(tensors, path, backend):
             np.testing.assert_array_equal(part[:, 3], tensors["matrix"][:, 3])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_torch(tensors, path, backend):
-    """The same for torch; tensors that are not mapped own their memory."""
-    torch = pytest.importorskip("torch")
-    import safetensors.torch as for_torch
-
-    found = for_torch.load_file(path, backend=backend)
-    for name, array in tensors.items():
-        assert torch.equal(found[name], torch.from_numpy(array))
-    found["matrix"].zero_()
-    again = for_torch.load_file(path, backend=backend)
-    assert torch.equal(again["matrix"], torch.from_numpy(tensors["matrix"]))
-
-
 def test_an_unknown_word(path, upstream):
     """The error has upstream's text and lists the backends."""
     theirs = upstream.evaluate(
@@ -176,11 +162,3 @@ def test_read_tensors_are_aligned_as_torchs_own(tmp_path, backend):
         loaded = [*file.get_tensors().values(), *map(file.get_tensor, tensors)]
         loaded += [file.get_slice(name)[1:] for name in tensors]
     assert {tensor.data_ptr() % 64 for tensor in loaded} == {0}
-
-
-def test_views_are_aligned_to_their_elements(tmp_path):
-    """This package writes wider types first."""
-    arrays = {f"{n}": np.zeros(n, t) for n, t in enumerate(["u1", "f8", "i2", "f4", "u1", "c8"], 1)}
-    for_numpy.save_file(arrays, tmp_path / "a")
-    loaded = for_numpy.load_file(tmp_path / "a")
-    assert [a.ctypes.data % a.dtype.itemsize for a in loaded.values()] == [0] * 6

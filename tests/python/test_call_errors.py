@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pickle
 
 import numpy as np
 import pytest
@@ -121,17 +120,6 @@ def test_os_errors_have_their_fields(tmp_path):
         assert error.filename == os.fspath(path)
         assert str(error) == error.args[0]
         assert not str(error).startswith("[Errno")
-        copied = pickle.loads(pickle.dumps(error))
-        assert type(copied) is type(error)
-        assert (str(copied), vars(copied)) == (str(error), vars(error))
-
-
-def test_os_errors_reach_a_process_that_raised_none(tmp_path):
-    """Unpickling finds their classes by name."""
-    (tmp_path / "errors").write_bytes(pickle.dumps([each[0] for each in os_errors(tmp_path)]))
-    script = "import pickle; [print(e.filename) for e in pickle.load(open(sys.argv[1], 'rb'))]"
-    lines = children.run(script, tmp_path / "errors").splitlines()
-    assert lines == [os.fspath(path) for _, _, path in os_errors(tmp_path)]
 
 
 def test_class_of_an_os_error(tmp_path):

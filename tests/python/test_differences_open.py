@@ -324,13 +324,3 @@ def test_other_files_are_named(upstream, tmp_path, name):
     assert message.startswith(theirs.text)
     added = message[len(theirs.text) :].lower().replace("refused.safetensors", "")
     assert all(word in added for word in words), message
-
-
-def test_errors_name_the_file(tmp_path):
-    """The path follows upstream's text."""
-    for content in hostile_headers.REFUSED.values():
-        assert "refused.safetensors" in refused(content, tmp_path)
-    path = file_builder.write(tmp_path / "named.st", GOOD)
-    with safe_open(path, "np") as handle, pytest.raises(SafetensorError) as caught:
-        handle.get_tensor("zz")
-    assert str(caught.value).startswith("File does not contain tensor zz")

@@ -33,12 +33,6 @@ def path(tmp_path):
     return str(file_builder.write(tmp_path / "two.safetensors", {"a": A, "b": B}))
 
 
-def contents(path):
-    """Returns the bytes of a file."""
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def mapped(path):
     """Whether this process maps the file."""
     with open("/proc/self/maps") as maps:
@@ -94,34 +88,6 @@ def test_slice_outlives_its_handle_and_its_file(path, framework, backend):
     del part
     gc.collect()
     np.testing.assert_array_equal(np.asarray(row), A[7:9])
-
-
-@every_kind
-def test_closed_handle_says_so(path, framework, backend):
-    file = safe_open(path, framework, backend=backend)
-    file.close()
-    file.close()
-    for call in (
-        file.keys,
-        file.metadata,
-        lambda: file.get_tensor("a"),
-        lambda: file.get_slice("a"),
-    ):
-        with pytest.raises(SafetensorError, match=r"^File is closed"):
-            call()
-
-
-@every_kind
-def test_writes_stay_in_this_process(path, framework, backend):
-    before = contents(path)
-    with safe_open(path, framework, backend=backend) as file:
-        tensor = file.get_tensor("a")
-        tensor[:] = 0
-        assert not np.asarray(tensor).any()
-        with safe_open(path, framework, backend=backend) as other:
-            np.testing.assert_array_equal(np.asarray(other.get_tensor("a")), A)
-    del tensor
-    assert contents(path) == before
 
 
 @both_frameworks
