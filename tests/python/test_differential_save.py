@@ -154,28 +154,6 @@ def test_dtype_words(upstream, row):
     assert ours[:2] == (row.name, [2, 8] if row.name == "F4" else [2, 4])
 
 
-def test_layout_is_by_dtype_rank_then_name(upstream):
-    """One file has all dtypes, with two names each."""
-    names = [f"{prefix}{row.name}" for row in dtype_table.TABLE if row.spec for prefix in "zaé"]
-    tensors = {name: raw(name[1:], (2, 2)) for name in reversed(names)}
-    content = same_bytes(upstream, "serialize", tensors, {"k": "v"})
-    check_content(content, tensors, {"k": "v"})
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1, 1, 1, 1), (2, 3, 4, 5, 6)])
-def test_shapes(upstream, framework, shape):
-    """Scalars, empty tensors and tensors of many dimensions are written alike."""
-    tensors = {"a": raw("F64", shape), "b": raw("BOOL", shape)}
-    check_content(same_bytes(upstream, "save", tensors, None, framework), tensors, None)
-
-
-@pytest.mark.parametrize("count", range(12))
-def test_padding(upstream, count):
-    """The header's length has every remainder modulo 8."""
-    tensors = {"n" * count: raw("U8", (3,))}
-    check_content(same_bytes(upstream, "serialize", tensors, None), tensors, None)
-
-
 def test_files_large_enough_for_several_writes(upstream, framework, scratch):
     """Files larger than any buffer are written, new and over an existing file."""
     tensors = {f"t{i}": raw("F32", (1 << 18,), bytes([i]) * (1 << 20)) for i in range(9)}

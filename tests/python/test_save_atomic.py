@@ -1,6 +1,5 @@
 """Saves are atomic: a file appears whole or not at all."""
 
-import errno
 import inspect
 import os
 import shutil
@@ -13,9 +12,8 @@ import torch
 
 import safetensors.numpy as for_numpy
 import safetensors.torch as for_torch
-from safetensors import SafetensorError, TensorSpec, serialize_file
+from safetensors import serialize_file
 from support import children
-from support.save_failures import refused
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks Linux for its failures"
@@ -44,43 +42,13 @@ def test_saving_over_the_file_the_tensors_come_from(tmp_path, module):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def save_calls(path):
-    """Returns calls of every function that writes a file."""
-    array = np.zeros(4, "f4")
-    spec = TensorSpec(dtype="float32", shape=[4], data_ptr=array.ctypes.data, data_len=16)
-    return [
-        lambda: for_numpy.save_file({"a": array}, path),
-        lambda: for_torch.save_file({"a": torch.zeros(4)}, path),
-        lambda: serialize_file({"a": spec}, path),
-    ]
-
-
-def test_no_such_folder(tmp_path):
-    for call in save_calls(tmp_path / "none" / "file"):
-        refused(call, FileNotFoundError, errno.ENOENT)
-    (tmp_path / "file").write_bytes(b"x")
-    for call in save_calls(tmp_path / "file" / "below"):
-        refused(call, NotADirectoryError, errno.ENOTDIR)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-@both_modules
-def test_refused_tensors_leave_no_file(tmp_path, module):
-    zeros = torch.zeros if module is for_torch else np.zeros
-    with pytest.raises(SafetensorError):
-        module.save_file({"__metadata__": zeros(2)}, tmp_path / "one")
-    with pytest.raises(TypeError):
-        module.save_file({"a": zeros(2)}, tmp_path / "one", metadata={"k": 1})
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     "function", [for_torch.save_file, for_torch.save_model, for_numpy.save_file, serialize_file]
 )
-def test_fsync_is_a_keyword_only_argument(function):
-    fsync = inspect.signature(function).parameters["fsync"]
-    assert fsync.kind is inspect.Parameter.KEYWORD_ONLY
-    assert fsync.default is False
+def test_options_are_keyword_only_arguments(function):
+    parameters = inspect.signature(function).parameters
+    assert {parameters[name].kind.name for name in ("fsync", "progress")} == {"KEYWORD_ONLY"}
+    assert (parameters["fsync"].default, parameters["progress"].default) == (False, None)
 
 
 @pytest.mark.parametrize("fsync", [True, False])
