@@ -16,7 +16,6 @@ from safetensors import numpy as stn
 from safetensors import torch as stt
 from support import children
 from support.file_builder import Raw
-from support.threads import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -216,32 +215,6 @@ def test_every_target_gets_the_same_bytes(tmp_path, target, seed):
     assert len(data) == len(WANTED)
 
 
-@pytest.mark.parametrize("target", ["BytesIO", "buffered", "unbuffered", "descriptor"])
-def test_a_target_that_seeks_is_cut_back(tmp_path, target):
-    """If the writer fails, the target holds what it held before."""
-
-    def write(to):
-        writer = create(to)
-        writer.write("large", TENSORS["large"])
-        writer.abort()
-        if hasattr(to, "flush"):
-            to.flush()
-            assert to.tell() == 6
-
-    if target == "BytesIO":
-        file = io.BytesIO(b"before")
-        file.seek(6)
-        write(file)
-        assert file.getvalue() == b"before"
-        return
-    path = tmp_path / "f"
-    path.write_bytes(b"before")
-    with open(path, "r+b", buffering=0 if target == "unbuffered" else -1) as file:
-        file.seek(6)
-        write(file.fileno() if target == "descriptor" else file)
-    assert path.read_bytes() == b"before"
-
-
 def test_tensors_of_numpy_and_dlpack(tmp_path):
     class Foreign:
         def __init__(self, array):
@@ -338,18 +311,6 @@ def test_copies(tmp_path):
     assert torch.equal(loaded["large"], TENSORS["large"])
     assert torch.equal(loaded["c"], TENSORS["b"])
     assert not (tmp_path / "bad").exists()
-
-
-def test_threads_share_a_writer(tmp_path):
-    tensors = {f"t{i}": torch.randn(1 if i % 2 else 100_000) for i in range(40)}
-    with safe_create(tmp_path / "f", tensors) as writer:
-
-        def work(first):
-            for i in range(first, 40, 4):
-                writer.write(f"t{i}", tensors[f"t{i}"])
-
-        together(work, range(4))
-    assert (tmp_path / "f").read_bytes() == stt.save(tensors)
 
 
 def test_specs_of():

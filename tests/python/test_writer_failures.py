@@ -218,23 +218,6 @@ def test_ctrl_c(path):
     os.close(reader)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
-def test_a_forked_child_leaves_the_file_of_its_parent(tmp_path):
-    script = """
-        import os, sys
-        from safetensors import safe_create
-        writer = safe_create(sys.argv[1], {"a": ("U8", (3,))})
-        child = os.fork()
-        if child == 0:
-            sys.exit(0)  # destroys the child's writer
-        assert os.waitpid(child, 0)[1] == 0
-        writer.write("a", b"123")
-        writer.close()
-    """
-    children.run(script, tmp_path / "f")
-    assert os.listdir(tmp_path) == ["f"]
-
-
 @pytest.mark.skipif(not memory.can_measure_peak(), reason="/proc/self/clear_refs is not writable")
 @pytest.mark.parametrize("target", ["path", "shards", "pipe", "object"])
 def test_memory(tmp_path, target):
@@ -279,61 +262,3 @@ def test_memory(tmp_path, target):
         print(memory.peak_growth(run))
     """
     assert int(children.run(script, tmp_path, target)) < 8 + 16 << 20
-
-
-class BlockedTarget:
-    """A function as target, which waits in the write of tensor data until it may go on."""
-
-    def __init__(self):
-        self.is_blocked, self.may_go_on = threading.Event(), threading.Event()
-        self.written = bytearray()
-
-    def __call__(self, offset, data):
-        if len(data) > 1 << 20 and not self.is_blocked.is_set():
-            self.is_blocked.set()
-            assert self.may_go_on.wait(10)
-        end = offset + len(data)
-        self.written.extend(bytes(max(0, end - len(self.written))))
-        self.written[offset:end] = data
-
-
-@pytest.fixture
-def writing():
-    """A writer, and a thread that is within a write to its target."""
-    target = BlockedTarget()
-    writer = safe_create(target, {"big": ("U8", (3 << 20,))})
-    failures = []
-
-    def write():
-        try:
-            writer.write("big", np.ones(3 << 20, "u1"))
-        except SafetensorError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    assert target.is_blocked.wait(10)
-    yield writer, target, thread, failures
-    target.may_go_on.set()
-    thread.join(10)
-
-
-def test_abort_while_another_thread_writes(writing):
-    writer, target, thread, _ = writing
-    writer.abort()
-    with pytest.raises(SafetensorError, match="the writer is closed"):
-        writer.write("big", np.ones(3 << 20, "u1"))
-    target.may_go_on.set()
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-def test_a_file_is_not_closed_while_another_thread_writes(writing):
-    writer, target, thread, failures = writing
-    with pytest.raises(SafetensorError, match="another thread is still writing"):
-        writer.close()
-    target.may_go_on.set()
-    thread.join(10)
-    assert failures == []
-    writer.close()
-    assert stn.load(bytes(target.written))["big"].sum() == 3 << 20
