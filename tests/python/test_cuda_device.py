@@ -17,8 +17,6 @@ from support.threads import together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
-CHUNK = 4 << 20
-
 
 @pytest.fixture(scope="module")
 def tensors():

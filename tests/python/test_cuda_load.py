@@ -166,15 +166,7 @@ def test_copies_follow_the_work_that_is_queued(cuda, path):
 
 
 @pytest.mark.parametrize(
-    ("function", "code"),
-    [
-        ("cuMemcpyHtoDAsync_v2", 1),
-        ("cuEventRecord", 2),
-        ("cuEventCreate", 2),
-        ("cuStreamWaitEvent", 400),
-        ("cuStreamSynchronize", 719),
-        ("cuCtxPushCurrent_v2", 201),
-    ],
+    ("function", "code"), [("cuMemcpyHtoDAsync_v2", 1), ("cuStreamSynchronize", 719)]
 )
 def test_a_driver_that_refuses(cuda, path, function, code):
     """The error names the function and the code, and the next load works."""
@@ -370,15 +362,11 @@ def test_nothing_is_linked():
 
 
 def test_settings():
-    """They apply to all loads of the process; impossible sizes are refused."""
+    """They apply to all loads of the process; test_call_errors.py has those that are refused."""
     before = _core.io_config()
     assert set(before) == {"threads", "chunk_bytes", "staging_bytes", "streams", "slots"}
     try:
         assert _core.io_config(threads=3, chunk_bytes=8192)["chunk_bytes"] == 8192
-        assert _core.io_config()["threads"] == 3
-        for wrong in ({"chunk_bytes": 100}, {"threads": 100_000}, {"slots": 1000}):
-            with pytest.raises(SafetensorError):
-                _core.io_config(**wrong)
         assert _core.io_config()["threads"] == 3
     finally:
         _core.io_config(**before)

@@ -1,10 +1,8 @@
 """load_files(progress=...) of tensors that are views: their pages are read into the page cache."""
 
-import os
 import pathlib
 import re
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -17,7 +15,6 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks the Linux page cache"
 )
-from safetensors import SafetensorError  # noqa: E402
 from safetensors.torch import load_files, load_model, save_file  # noqa: E402
 
 MB = 1 << 20
@@ -89,20 +86,10 @@ def test_the_total_is_that_of_the_tensors_asked_for(cold):
     assert not pages[len(pages) * 3 // 8 : len(pages) * 5 // 8].any()
 
 
-@pytest.mark.parametrize(
-    ("part", "nbytes"),
-    [
-        (slice(0, 4096), 16 * MB),
-        (slice(0, 8192, 2), 16 * MB),
-        ((slice(None), slice(0, 16)), 8192 * 64),
-        (slice(3, 3), 0),
-    ],
-    ids=["rows", "every second row", "columns", "nothing"],
-)
-def test_parts_count_their_own_bytes(cold, part, nbytes):
-    tensors, told = load(cold, plan={"t2": part})
-    assert told[-1] == (nbytes, nbytes)
-    assert tensors["t2"].nbytes == nbytes
+def test_parts_count_their_own_bytes(cold):
+    tensors, told = load(cold, plan={"t2": (slice(None), slice(0, 16))})
+    assert told[-1] == (8192 * 64, 8192 * 64)
+    assert tensors["t2"].shape == (8192, 16)
     assert bool((tensors["t2"] == 2).all())
 
 
@@ -150,41 +137,6 @@ def test_a_signal_stops_it(tmp_path):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         path.unlink()
-
-
-def change_before_reading(monkeypatch, change):
-    """Calls `change` when the files are open, before they are read."""
-    module = sys.modules["safetensors._torch.load_files"]
-    wanted_of = module.wanted_of
-
-    def changing(*arguments):
-        change()
-        return wanted_of(*arguments)
-
-    monkeypatch.setattr(module, "wanted_of", changing)
-
-
-def test_a_file_truncated_meanwhile(cold, monkeypatch):
-    # By another program: a process that has NumPy views keeps the values when it truncates a file.
-    command = ["truncate", "-s", str(70 * MB), os.fspath(cold)]
-    change_before_reading(monkeypatch, lambda: subprocess.run(command, check=True))
-    with pytest.raises(SafetensorError, match="was truncated after it was opened") as caught:
-        load(cold)
-    assert caught.value.code == "file_changed"
-    assert caught.value.path == os.fspath(cold)
-
-
-def test_a_file_replaced_meanwhile(cold, monkeypatch):
-    """The tensors are those of the file that was opened."""
-
-    def replace():
-        other = {name: torch.full((8192, 1024), 9.0) for name in NAMES}
-        save_file(other, cold)
-
-    change_before_reading(monkeypatch, replace)
-    tensors, told = load(cold)
-    assert told[-1] == (128 * MB, 128 * MB)
-    assert [float(tensors[name][5, 7]) for name in NAMES] == [0, 1, 2, 3]
 
 
 def test_load_model_has_a_count(cold):

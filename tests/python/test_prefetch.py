@@ -348,17 +348,6 @@ def test_out_of_memory(cuda, path):
         same({name: loader.take(name) for name in (second, first)}, [first, second])
 
 
-def test_a_truncated_file(cuda, tmp_path):
-    path = tmp_path / "cut.safetensors"
-    save_file({"a": torch.zeros(1 << 10), "b": torch.zeros(1 << 22)}, path)
-    with safe_open(path, "pt", backend="pread") as f:
-        os.truncate(path, path.stat().st_size - (1 << 20))
-        loader = f.prefetch(device="cuda")
-        for _ in range(2):
-            with pytest.raises(SafetensorError, match="was truncated"):
-                loader.take("b")
-
-
 def test_a_device_that_fails(cuda, path):
     """Each request raises its error."""
     cuda.mode(LAZY)
