@@ -1,6 +1,5 @@
 """`safetensors.delta`: patches of tensors in memory."""
 
-import concurrent.futures
 import itertools
 
 import numpy as np
@@ -450,15 +449,6 @@ def test_arguments(tmp_path):
     save_file(state, tmp_path / "m.safetensors")
     with pytest.raises(delta.PatchError, match=r"m.safetensors: not a patch"):
         delta.open_patch(tmp_path / "m.safetensors")
-
-
-def test_threads(states):
-    """Several apply one patch, each to a model of its own."""
-    patch = delta.diff(states[0], states[1])
-    models = [copied(states[0]) for _ in range(8)]
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda model: delta.apply(model, patch, verify="full"), models))
-    assert all(same(model, states[1]) for model in models)
 
 
 def test_errors_are_classes_of_this_package():

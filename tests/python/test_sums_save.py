@@ -135,16 +135,6 @@ def test_a_save_through_a_link(tmp_path):
     check_as_hash(link)
 
 
-def test_save_files_removes_the_old_sums(tmp_path):
-    """Of the model of this name, for one file and for several."""
-    for most in ("5GB", 700, "5GB", "5GB"):
-        (tmp_path / "model.sums.json").write_text("x")
-        (tmp_path / "other.sums.json").write_text("x")
-        stn.save_files({"a": np.zeros(80), "b": np.ones(80)}, tmp_path, max_shard_size=most)
-        assert not (tmp_path / "model.sums.json").exists()
-        assert (tmp_path / "other.sums.json").exists()
-
-
 def test_commands_remove_the_old_sums(tmp_path):
     """`meta`, `rename`, `update_file` and a writer."""
     path = cli.write(tmp_path / "m.safetensors", cli.small(), {"k": "v"})

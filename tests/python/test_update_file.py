@@ -174,17 +174,6 @@ def test_tensors_may_be_views_of_the_file_and_old_mappings_stay(path):
     check(path, {**OLD, "a": OLD["a"][::-1]})
 
 
-def test_a_symbolic_link_stays_and_rights_are_kept(path, tmp_path):
-    target = tmp_path / "target"
-    path.rename(target)
-    path.symlink_to(target)
-    target.chmod(0o604)
-    update_file(path, {"a": OLD["a"] * 2})
-    assert path.is_symlink()
-    assert target.stat().st_mode & 0o777 == 0o604
-    np.testing.assert_array_equal(load_file(target)["a"], OLD["a"] * 2)
-
-
 @pytest.mark.parametrize("way", ["replaced", "written"])
 def test_a_file_changed_meanwhile_is_an_error(path, way):
     class Value:
