@@ -74,27 +74,23 @@ def test_an_unknown_word(path, upstream):
 
 
 LOAD = """
-import mmap, os, sys
+import os, sys
 import safetensors.numpy as for_numpy
 from safetensors import safe_open
-
-def read():
-    for line in open("/proc/self/io"):
-        if line.startswith("rchar:"):
-            return int(line.split()[1])
+from support.memory import bytes_read
 
 path, backend = sys.argv[1:]
 safe_open(path, "np")  # what the first use imports
 with open(path, "rb") as file:
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-before = read()
+before = bytes_read()
 f = safe_open(path, "np", backend=backend)
 part = f.get_slice("matrix")[0]
-lazy = read() - before
+lazy = bytes_read() - before
 f.get_tensors()
-once = read() - before
+once = bytes_read() - before
 f.get_tensors()
-print(lazy, once, read() - before)
+print(lazy, once, bytes_read() - before)
 """
 
 

@@ -1,6 +1,5 @@
 """Plans in load_files, stream_files and load_into."""
 
-import os
 import sys
 
 import pytest
@@ -12,7 +11,7 @@ from safetensors._torch.dtypes import form_of
 from safetensors._torch.pieces import pieces_of
 from safetensors.plan import SKIP, Shard, experts, resolve
 from safetensors.torch import load_files, save_file, stream_files
-from support import plan_cases, sharded
+from support import memory, plan_cases, sharded
 from support.fake_device import FakeDevice
 
 TENSORS = plan_cases.TENSORS | {
@@ -140,14 +139,6 @@ def test_packed_elements_that_torch_has_not(shape, part):
         form_of(meta, selected)
 
 
-def read_bytes():
-    fd = os.open("/proc/self/io", os.O_RDONLY)
-    try:
-        return int(os.read(fd, 40).split()[1])
-    finally:
-        os.close(fd)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/io")
 @pytest.mark.parametrize("kind", ["rows", "fused", "experts"])
 def test_little_more_than_the_share_is_read(tmp_path, kind):
@@ -164,9 +155,9 @@ def test_little_more_than_the_share_is_read(tmp_path, kind):
             "fused": {"plan": {"*": Shard(0, rank, 8, blocks=3)}},
             "experts": {"keys": experts(8, rank, 8)},
         }[kind]
-        before = read_bytes()
+        before = memory.bytes_read()
         found = load_files(path, backend="pread", **options)
-        count = read_bytes() - before
+        count = memory.bytes_read() - before
         nbytes = sum(tensor.nbytes for tensor in found.values())
         assert nbytes == path.stat().st_size // (1 << 20) * (1 << 20) // 8
         assert nbytes <= count <= 1.05 * nbytes

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from support import file_builder
+from support import file_builder, memory
 from support.page_cache import drop, resident
 
 torch = pytest.importorskip("torch")
@@ -19,11 +19,6 @@ from safetensors.torch import load_files, load_model, save_file  # noqa: E402
 
 MB = 1 << 20
 NAMES = [f"t{i}" for i in range(4)]
-
-
-def nbytes_read():
-    """Returns how many bytes this process has read by system calls."""
-    return int(re.search(r"rchar: (\d+)", pathlib.Path("/proc/self/io").read_text())[1])
 
 
 @pytest.fixture
@@ -59,17 +54,17 @@ def test_a_cold_file_is_read(cold, backend):
 
 def test_a_cached_file_is_not_read_again(cold):
     cold.read_bytes()
-    before = nbytes_read()
+    before = memory.bytes_read()
     _, told = load(cold)
     assert told[-1] == (128 * MB, 128 * MB)
-    assert nbytes_read() - before < MB
+    assert memory.bytes_read() - before < MB
 
 
 def test_only_what_is_missing_is_read(cold):
     load(cold, keys=["t1", "t2"])
-    before = nbytes_read()
+    before = memory.bytes_read()
     load(cold)
-    assert 32 * MB <= nbytes_read() - before <= 80 * MB  # the kernel reads ahead
+    assert 32 * MB <= memory.bytes_read() - before <= 80 * MB  # the kernel reads ahead
 
 
 def test_without_progress_nothing_is_read(cold):
@@ -105,11 +100,11 @@ def test_nothing_is_read_that_does_not_fit(tmp_path):
     nbytes = int(re.search(r"MemTotal: *(\d+)", text)[1]) * 1024 // 100 * 97
     path = tmp_path / "sparse.safetensors"
     file_builder.write_sparse(path, {"t": (nbytes // 4096, 1024)})
-    before = nbytes_read()
+    before = memory.bytes_read()
     tensors, told = load(path, backend="mmap")
     path.unlink()
     assert told == [(tensors["t"].nbytes,) * 2]
-    assert nbytes_read() - before < MB
+    assert memory.bytes_read() - before < MB
 
 
 def test_what_it_raises_comes_out(cold):

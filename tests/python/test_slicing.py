@@ -1,6 +1,5 @@
 """Slices equal NumPy's for the same index, on both frameworks and backends."""
 
-import os
 import sys
 import warnings
 
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safetensors import SafetensorError, safe_open
-from support import file_builder, strategies
+from support import file_builder, memory, strategies
 from support.dtype_table import numpy_dtype
 
 WAYS = [("np", "mmap"), ("np", "pread"), ("pt", "mmap"), ("pt", "pread")]
@@ -299,22 +298,6 @@ def test_numpy_slices_from_mmap_share_memory(path):
     assert safe_open(path, "np").get_tensor("matrix")[0, 1] != -1
 
 
-def read_bytes(action):
-    """Returns the bytes that `action` reads by system calls, without the counter's own."""
-
-    def count():
-        # One short read of a fixed size, so that counting always costs the same.
-        fd = os.open("/proc/self/io", os.O_RDONLY)
-        try:
-            return int(os.read(fd, 40).split()[1])
-        finally:
-            os.close(fd)
-
-    start, again = count(), count()
-    action()
-    return count() - again - (again - start)
-
-
 LARGE = (64, 1 << 16)
 
 
@@ -332,7 +315,7 @@ def test_pread_reads_a_rows_own_bytes(tmp_path, framework):
         part = handle.get_slice("a")
         for index, size in ((slice(5, 9), 4 * row), ([slice(5, 6), slice(40, 42)], 3 * row)):
             part[index]
-            assert min(read_bytes(lambda i=index: part[i]) for _ in range(3)) == size
-        few = min(read_bytes(lambda: part[:, 3:5]) for _ in range(3))
+            assert min(memory.bytes_read_by(lambda i=index: part[i]) for _ in range(3)) == size
+        few = min(memory.bytes_read_by(lambda: part[:, 3:5]) for _ in range(3))
         assert LARGE[0] * 8 <= few <= LARGE[0] * (8 + (64 << 10))
         assert as_array(part[:, 3:5]).tolist() == fill.reshape(LARGE)[:, 3:5].tolist()
