@@ -4,7 +4,6 @@ import errno
 import os
 import pathlib
 import socket
-import struct
 import subprocess
 import sys
 
@@ -297,21 +296,10 @@ def test_a_truncated_download_says_how_much_is_missing(tmp_path):
     assert "refused.safetensors" in message
 
 
-def zip_checkpoint():
-    """Returns the first bytes of a file of torch.save."""
-    name = b"archive/data.pkl"
-    fields = (0x04034B50, 0, 0, 0, 0, 0, 0, 0, 0, len(name), 0)
-    return struct.pack("<IHHHHHIIIHH", *fields) + name + b"\x80\x02}q\x00." + bytes(200)
-
-
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 548105171\n" % 7
 MISTAKEN = {
     "a Git LFS pointer": (LFS, "git", "lfs"),
-    "a zip checkpoint": (zip_checkpoint(), "zip", ""),
     "a pickle": (b"\x80\x02}q\x00(X\x01\x00\x00\x00aq\x01K\x01u." + bytes(40), "pickle", ""),
-    "an HTML page": (b"<!DOCTYPE html>\n<html><head><title>404</title></html>\n", "html", ""),
-    "an HTML page in capitals": (b"  <HTML><HEAD></HEAD></HTML>", "html", ""),
-    "a GGUF file": (b"GGUF" + struct.pack("<IQQ", 3, 2, 5) + bytes(100), "gguf", ""),
 }
 
 

@@ -254,20 +254,25 @@ def test_a_forked_child_leaves_the_parents_connections_alone():
         assert time.monotonic() - began >= 1
 
 
+class Chunked(RangeServer):
+    """Sends what `chunks` makes of a body, and closes the connection."""
+
+    def __init__(self, chunks):
+        super().__init__({})
+        self.chunks = chunks
+
+    def respond(self, handler, request):
+        begin, end, _ = asked_range(request.range, len(CONTENT))
+        headers = {"Content-Range": f"bytes {begin}-{end - 1}/{len(CONTENT)}"}
+        handler.head(206, headers | {"Transfer-Encoding": "chunked"})
+        handler.wfile.write(self.chunks(CONTENT[begin:end]))
+        handler.close_connection = True
+
+
 @pytest.mark.parametrize("end", [b"", b"\r\n", b"zz\r\n"])
 def test_a_body_in_chunks_whose_end_is_missing(end):
     """All bytes came, so that nothing is left to ask for."""
-
-    class Chunked(RangeServer):
-        def respond(self, handler, request):
-            begin, last, _ = asked_range(request.range, len(CONTENT))
-            headers = {"Content-Range": f"bytes {begin}-{last - 1}/{len(CONTENT)}"}
-            handler.head(206, headers | {"Transfer-Encoding": "chunked"})
-            body = CONTENT[begin:last]
-            handler.wfile.write(b"%x\r\n%b\r\n" % (len(body), body) + end)
-            handler.close_connection = True
-
-    with Chunked({}) as server:
+    with Chunked(lambda body: b"%x\r\n%b\r\n" % (len(body), body) + end) as server:
         reader = reader_of(server)
         assert reader.open(64) == (len(CONTENT), CONTENT[:64])
         assert reader.read(100, 100) == CONTENT[100:200]
@@ -277,31 +282,16 @@ def test_a_body_in_chunks_whose_end_is_missing(end):
 @pytest.mark.parametrize("size", ["-5", "+5", "0x5", "5_0", " 5", "", "g", "1" * 16, "5 5", "\xb2"])
 def test_sizes_of_chunks_are_hexadecimal_digits(size):
     """The error shows what came instead."""
-
-    class Chunked(RangeServer):
-        def respond(self, handler, request):
-            begin, last, _ = asked_range(request.range, len(CONTENT))
-            headers = {"Content-Range": f"bytes {begin}-{last - 1}/{len(CONTENT)}"}
-            handler.head(206, headers | {"Transfer-Encoding": "chunked"})
-            handler.wfile.write(f"{size}\r\n".encode("latin-1") + CONTENT[:5] + b"\r\n")
-            handler.close_connection = True
-
     caught = pytest.raises(SafetensorError, match="the answer is not HTTP")
-    with Chunked({}) as server, caught as error:
+    line = f"{size}\r\n".encode("latin-1")
+    with Chunked(lambda body: line + body[:5] + b"\r\n") as server, caught as error:
         reader_of(server, tries=1).open(64)
     assert f"a chunk of size {size + chr(13) + chr(10)!r}"[:30] in str(error.value)
 
 
 @pytest.mark.parametrize("line", ["12c", "012C;x=y", "12c ;x"])
 def test_spellings_of_the_size_of_a_chunk(line):
-    class Chunked(RangeServer):
-        def respond(self, handler, request):
-            headers = {"Content-Range": f"bytes 0-299/{len(CONTENT)}"}
-            handler.head(206, headers | {"Transfer-Encoding": "chunked"})
-            body = CONTENT[:300]
-            handler.wfile.write(f"{line}\r\n".encode() + body + b"\r\n0\r\n\r\n")
-
-    with Chunked({}) as server:
+    with Chunked(lambda body: b"%b\r\n%b\r\n0\r\n\r\n" % (line.encode(), body)) as server:
         assert reader_of(server).open(300) == (len(CONTENT), CONTENT[:300])
 
 

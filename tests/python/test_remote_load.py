@@ -81,21 +81,14 @@ def test_a_load_takes_the_highest_concurrency(content):
             load_files(url, storage_options={**options, "concurrency": 257})
 
 
+# A mode for each class of error: test_remote_matrix.py has all modes.
 MODES = {
-    "ignores_ranges": {"io"},
-    "range_shifted": {"io"},
-    "total_changes": {"changed"},
-    "body_short": {"connection"},
-    "body_stalls": {"timeout"},
-    "body_longer": {"io"},
-    "resets": {"connection"},
-    "replaced": {"changed"},
-    "replaced_ignoring_if_match": {"changed"},
-    "replaced_without_etag": {"changed"},
-    "gzipped": {"io"},
-    "status_403": {"denied"},
-    "status_404": {"missing"},
-    "status_503": {"connection"},
+    "body_longer": "io",
+    "body_stalls": "timeout",
+    "resets": "connection",
+    "replaced_ignoring_if_match": "changed",
+    "status_403": "denied",
+    "status_404": "missing",
 }
 
 
@@ -111,17 +104,8 @@ def test_a_server_that_errs_after_the_header(engine, mode, content):
         with pytest.raises(SafetensorError) as caught:
             by_load_files(url, options)
         assert time.monotonic() - begin < 10
-        assert kind_of(caught.value) in MODES[mode], caught.value
+        assert kind_of(caught.value) == MODES[mode], caught.value
         words.check(caught.value)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("mode", ["body_short", "resets", "status_503"])
-def test_errors_that_pass_do_not_show(engine, mode, content):
-    files = {PATH: content}
-    with server_of(engine, misbehaving.MisbehavingServer, mode, files, after=2, times=1) as server:
-        loaded = by_load_files(*at(engine, server, tries=5))
-        assert all(torch.equal(loaded[name], TENSORS[name]) for name in TENSORS)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -162,8 +146,8 @@ def test_an_index_that_is_too_large(engine, mode):
 # Processes
 
 LOAD = """
-import contextlib, json, os, sys, threading, time
-from safetensors import SafetensorError, safe_open
+import contextlib, json, sys, threading, time
+from safetensors import SafetensorError
 from safetensors.torch import load_files
 def say(*words):
     print(*words, flush=True)
@@ -183,18 +167,6 @@ def load():
 threading.Thread(target=load, daemon=True).start()
 time.sleep(1)
 say("leaving")
-"""
-FORK = """
-f = safe_open(url, "pt", storage_options=options)
-child = os.fork()
-if child == 0:
-    try:
-        f.get_tensor("layer.3")
-    except SafetensorError as error:
-        say("refused", error)
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-say(tuple(f.get_tensor("layer.3").shape))
 """
 LONG = {"timeout": 600, "idle_timeout": 600, "tries": 50}
 
@@ -223,11 +195,3 @@ def test_exit_while_a_load_is_under_way(engine, content):
         assert (done.returncode, done.stdout) == (0, "leaving\n"), done.stderr
         assert server.requests > 1
         assert not any(secret in done.stderr for secret in SECRETS.values())
-
-
-@pytest.mark.parametrize("engine", ["http", "s3"])
-def test_a_forked_child_refuses(engine, content):
-    with server_of(engine, RangeServer, {PATH: content}) as server:
-        lines = children.run(LOAD + FORK, *arguments(engine, server), timeout=60).splitlines()
-    assert lines[0].startswith("refused ")
-    assert lines[1] == "(403, 1000)"
