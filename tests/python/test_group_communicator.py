@@ -152,42 +152,30 @@ CASES = [
 ]
 
 
+# What the ranks say, and how the classes of the failed one begin (None: it is dead).
+FAULTS = {
+    "error": ("rank {}: OSError: disk on fire", "SafetensorOSError SafetensorError "),
+    "SIGINT": ("rank {}: KeyboardInterrupt", "KeyboardInterrupt "),
+    "SIGKILL": ("rank {} does not answer: it has ended or hangs", None),
+}
+
+
+@pytest.mark.parametrize("how", FAULTS)
 @pytest.mark.parametrize("phase", ["gather", "data", "end"])
 @pytest.mark.parametrize(("size", "culprit"), CASES)
-def test_an_error_is_raised_by_all(size, culprit, phase):
-    with Ranks(size, failing, culprit, "error", phase) as ranks:
+def test_all_ranks_fail(size, culprit, phase, how):
+    text, own = FAULTS[how]
+    with Ranks(size, failing, culprit, how, phase, works=own is not None) as ranks:
         found = ranks.outcomes()
+    assert found[culprit].is_dead == (own is None)
     for rank, each in enumerate(found):
-        classes = ["SafetensorOSError"] if rank == culprit else []
-        assert each.kind.startswith(" ".join([*classes, "SafetensorError "]))
-        assert each.text == f"rank {culprit}: OSError: disk on fire"
-        assert each.cause == ("OSError" if rank == culprit else "NoneType")
-        assert each.seconds < SECONDS + 5
-        assert each.works
-
-
-@pytest.mark.parametrize("phase", ["gather", "data", "end"])
-@pytest.mark.parametrize(("size", "culprit"), CASES)
-def test_ctrl_c_is_raised_by_all(size, culprit, phase):
-    with Ranks(size, failing, culprit, "SIGINT", phase) as ranks:
-        found = ranks.outcomes()
-    for rank, each in enumerate(found):
-        expected = "KeyboardInterrupt" if rank == culprit else "SafetensorError"
-        assert each.kind.startswith(expected + " ")
-        assert each.text == f"rank {culprit}: KeyboardInterrupt"
-        assert each.seconds < SECONDS + 5
-        assert each.works
-
-
-@pytest.mark.parametrize("phase", ["gather", "data", "end"])
-@pytest.mark.parametrize(("size", "culprit"), CASES)
-def test_a_killed_rank_is_named(size, culprit, phase):
-    with Ranks(size, failing, culprit, "SIGKILL", phase, works=False) as ranks:
-        found = ranks.outcomes()
-    assert found.pop(culprit).is_dead
-    for each in found:
-        assert each.text == f"rank {culprit} does not answer: it has ended or hangs"
-        assert each.seconds < SECONDS + 5
+        if not each.is_dead:
+            assert each.kind.startswith(own if rank == culprit else "SafetensorError ")
+            assert each.text == text.format(culprit)
+            is_caused = rank == culprit and how == "error"
+            assert each.cause == ("OSError" if is_caused else "NoneType")
+            assert each.seconds < SECONDS + 5
+            assert each.works or own is None
 
 
 @pytest.mark.exhaustive

@@ -44,11 +44,6 @@ def by_jax(filenames, **more):
     return {name: torch.from_numpy(array.__array__().copy()) for name, array in found.items()}
 
 
-def leave_out(model, names):
-    """Takes tensors out of the index."""
-    signed_models.edit_index(model, lambda weights: [weights.pop(name) for name in names])
-
-
 LOADS = [load_files, into, streamed, by_jax]
 
 
@@ -87,7 +82,10 @@ def test_a_folder_without_its_index_and_a_shard(model, load, number):
 def test_what_keys_and_plans_exclude_need_not_be_there(model, load):
     gone = signed_models.names_in(model, shard(2))
     others = sorted(TENSORS.keys() - gone)
-    for change in (lambda: os.remove(model / shard(2)), lambda: leave_out(model, gone)):
+    for change in (
+        lambda: os.remove(model / shard(2)),
+        lambda: signed_models.leave_out(model, gone),
+    ):
         change()  # first the index leads to a shard that is missing, then nothing does
         wanted = lambda name: name not in gone  # noqa: E731
         same(load(model, verify=True, keys=wanted), others)
@@ -109,7 +107,7 @@ def test_what_keys_and_plans_exclude_need_not_be_there(model, load):
 def test_targets_say_what_load_into_takes(model):
     gone = signed_models.names_in(model, shard(2))
     os.remove(model / shard(2))
-    leave_out(model, gone)
+    signed_models.leave_out(model, gone)
     others = {name: torch.zeros(10, 10) for name in TENSORS.keys() - gone}
     assert load_into(others, model, strict=False, verify=True) == ([], sorted(gone))
     same(others, others)
@@ -161,7 +159,7 @@ def test_files_stand_for_themselves(model):
     readers = [MemoryReader((model / shard(1)).read_bytes(), shard(1))]
     same(load_files(readers, verify=model / SUMS), first)
     # A folder in the list is a model; another source may have what it lacks.
-    leave_out(model, last)
+    signed_models.leave_out(model, last)
     elsewhere = model.parent / "elsewhere"
     elsewhere.mkdir()
     (model / shard(3)).rename(elsewhere / shard(3))
@@ -225,7 +223,7 @@ def test_a_dict_says_nothing_about_what_is_there(model):
         name: f"sha256:{each.digests['sha256']}"
         for name, each in _sums.read(str(model / SUMS)).tensors.items()
     }
-    leave_out(model, signed_models.names_in(model, shard(2)))
+    signed_models.leave_out(model, signed_models.names_in(model, shard(2)))
     os.remove(model / shard(2))
     gone = TENSORS.keys() - set(load_files(model, verify=digests))
     assert len(gone) == 2

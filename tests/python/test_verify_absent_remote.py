@@ -41,7 +41,7 @@ def test_urls(model, load):
         local = model / SUMS
         for url in (server.url("/m/"), server.url(f"/m/{INDEX}")):
             same(load(url, verify=local))
-        signed_models.edit_index(model, lambda weights: [weights.pop(name) for name in gone])
+        signed_models.leave_out(model, gone)
         server.files[f"/m/{INDEX}"] = (model / INDEX).read_bytes()
         for url in (server.url("/m/"), server.url(f"/m/{INDEX}")):
             refused(load, url, verify=local, said=f"{INDEX}: tensor `{min(gone)}` is missing")
@@ -73,7 +73,7 @@ def test_a_file_system_that_lists(model):
             load_files("memory://absent/", verify=model / SUMS)
         gone = signed_models.names_in(model, shard(2))
         others = sorted(TENSORS.keys() - gone)
-        leave_out(model, gone)
+        signed_models.leave_out(model, gone)
         fs.pipe(f"/absent/{INDEX}", (model / INDEX).read_bytes())
         for load in (load_files, into, streamed):
             error = refused(load, "memory://absent/", verify=model / SUMS, said="is missing")
@@ -89,7 +89,7 @@ def test_buckets(model):
         options = {"endpoint": server.url(), "anonymous": True, "tries": 1}
         same(load_files("s3://bucket/m/", verify=model / SUMS, storage_options=options))
         gone = signed_models.names_in(model, shard(3))
-        signed_models.edit_index(model, lambda weights: [weights.pop(name) for name in gone])
+        signed_models.leave_out(model, gone)
         server.files[f"/bucket/m/{INDEX}"] = (model / INDEX).read_bytes()
         refused(
             load_files,
@@ -98,11 +98,6 @@ def test_buckets(model):
             storage_options=options,
             said=f"{INDEX}: tensor `{min(gone)}` is missing",
         )
-
-
-def leave_out(model, names):
-    """Takes tensors out of the index."""
-    signed_models.edit_index(model, lambda weights: [weights.pop(name) for name in names])
 
 
 def rank_loads(rank, folder, verify, keys):
@@ -125,7 +120,7 @@ def test_groups(model):
     assert values(2, rank_loads, model, True, None) == [[everything] * 2] * 2
     gone = signed_models.names_in(model, shard(2))
     others = sorted(everything - gone)
-    leave_out(model, gone)
+    signed_models.leave_out(model, gone)
     os.remove(model / shard(2))
     for results in values(2, rank_loads, model, True, None):
         assert all(said for _, said in results)
@@ -139,7 +134,7 @@ def test_checkpoints(model):
 
     from safetensors.dcp import StorageReader
 
-    leave_out(model, signed_models.names_in(model, shard(2)))
+    signed_models.leave_out(model, signed_models.names_in(model, shard(2)))
     os.remove(model / shard(2))
     state = {"t.0": torch.zeros(10, 10)}
     with pytest.raises(dcp.CheckpointException, match="is missing: .*model.sums.json"):

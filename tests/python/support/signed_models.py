@@ -64,6 +64,11 @@ def edit_index(folder, change):
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
+def leave_out(folder, names):
+    """Takes tensors out of an index."""
+    edit_index(folder, lambda weights: [weights.pop(name) for name in names])
+
+
 def save_as_shard(path, tensors):
     """Writes a shard anew as another program does, which leaves the sums as they are."""
     save_file(tensors, path.with_name("new"))
