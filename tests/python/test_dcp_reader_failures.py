@@ -206,10 +206,6 @@ def test_plans_that_do_not_fit(tmp_path, values, text):
     assert text in str(error)
 
 
-def open_files():
-    return {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd != "0"}
-
-
 def test_a_reader_again(tmp_path):
     """It loads another checkpoint, also after a failure, and keeps no file open."""
     save_files(STATE, tmp_path / "a")

@@ -11,7 +11,6 @@ from safetensors import sums
 from support import children, cli, libc_calls, model_saves
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-INDEX = "model.safetensors.index.json"
 
 
 def mode_of(path):

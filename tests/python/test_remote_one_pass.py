@@ -31,8 +31,6 @@ MIB = 1 << 20
 KIB = 1 << 10
 FAST = {"tries": 3, "connect_timeout": 2, "idle_timeout": 5, "timeout": 30, "chunk_bytes": MIB}
 TENSORS = {f"t{i:02}": torch.randn(300, 1000) for i in range(10)}
-OPENING = 512 * KIB
-"""What opening a file reads; what a server sends beyond it before it sees the end is not read."""
 NO_RANGES = (
     "the server sends no ranges of it, only the whole, in order: load the tensors by one call"
 )

@@ -15,7 +15,6 @@ RNG = np.random.default_rng(11)
 M = "model.layers.0.mlp.up_proj."
 PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "i1"}
 KINDS = {"U8": "u1", "U32": "<u4"} | PLAIN
-CODES = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "I8", "U8", "I32", "U32"}
 
 
 def codes(*shape, dtype=np.uint8):
