@@ -12,7 +12,7 @@ import warnings
 import pytest
 
 from safetensors._cli.main import main
-from support import cli, keys
+from support import children, cli, keys
 from support.file_builder import raw
 
 import model_signing  # isort: skip  # after support.keys, which skips these tests without it
@@ -498,9 +498,8 @@ def test_without_the_package(folder, made):
     for words in (["sign", folder, "--key", "x"], ["verify", folder, "--key", "x"]):
         said = cli.complaint(*words, without=["model_signing"])
         assert "signatures need model-signing: pip install model-signing pyOpenSSL" in said
-    code = "import sys, safetensors._cli.main\nprint('model_signing' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    code = "import safetensors._cli.main\nprint('model_signing' in sys.modules)"
+    assert children.run(code) == "False\n"
 
 
 def test_the_whole_program(folder, made):

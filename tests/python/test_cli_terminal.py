@@ -14,7 +14,7 @@ import pytest
 
 from safetensors import delta
 from safetensors._cli import main, output
-from support import cli, file_builder
+from support import children, cli, file_builder
 from support.file_builder import raw
 
 pytestmark = pytest.mark.slow
@@ -299,15 +299,13 @@ def test_console_script(model):
 
 def test_importing_the_package_does_not_import_it():
     """`import safetensors` does not import the command line, nor that torch or NumPy."""
-    code = "import sys, safetensors; print([m for m in sys.modules if '_cli' in m or 'rich' in m])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    code = "import safetensors; print([m for m in sys.modules if '_cli' in m or 'rich' in m])"
+    assert children.run(code) == "[]\n"
     code = (
-        "import sys, safetensors._cli.main; names = {m.partition('.')[0] for m in sys.modules}\n"
+        "import safetensors._cli.main; names = {m.partition('.')[0] for m in sys.modules}\n"
         "print(names & {'rich', 'numpy', 'torch'})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    assert children.run(code) == "set()\n"
 
 
 def test_without_numpy_and_torch(tmp_path, model):

@@ -4,7 +4,6 @@ import errno
 import os
 import pathlib
 import socket
-import subprocess
 import sys
 
 import pytest
@@ -155,18 +154,16 @@ def test_nesting_is_bounded(tmp_path, opening):
     refused(from_entries('{"a":' + opening * depth), tmp_path)
 
 
-def open_in_child(path, seconds=20):
+def open_in_child(path):
     """Returns what a fresh process prints when it opens `path`; a hang fails the test."""
     code = (
-        "import sys, safetensors\n"
+        "import safetensors\n"
         "for backend in ('mmap', 'pread'):\n"
         "    try: safetensors.safe_open(sys.argv[1], 'np', backend=backend)\n"
         "    except (OSError, safetensors.SafetensorError) as error:\n"
         "        print(type(error).__name__, getattr(error, 'errno', None), error)\n"
     )
-    command = [sys.executable, "-c", code, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds)
-    lines = done.stdout.splitlines()
+    lines = children.run(code, path, timeout=20).splitlines()
     assert len(lines) == 2, "opened, or an error of two lines"
     assert lines[0] == lines[1]
     return lines[0]

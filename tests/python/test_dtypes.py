@@ -1,14 +1,11 @@
 """Every dtype of the format, with every way to read and write it."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import safetensors.numpy
 from safetensors import SafetensorError, safe_create, safe_open
-from support import dtype_table, file_builder, operations
+from support import children, dtype_table, file_builder, operations
 from support.dtype_table import BY_NAME, NUMPY_ML, NUMPY_NATIVE, SAVEABLE, numpy_dtype
 from support.file_builder import Raw, raw
 
@@ -254,7 +251,6 @@ def test_without_ml_dtypes_the_error_says_to_install_it(tmp_path, name):
     """NumPy's own dtypes work in a process that cannot import it."""
     path = file_builder.write(tmp_path / "a.st", {"a": tensor_of(name), "b": raw("F32", (2,))})
     code = """
-import sys
 sys.modules["ml_dtypes"] = None
 import safetensors.numpy as sn
 from safetensors import SafetensorError, safe_create, safe_open
@@ -274,10 +270,7 @@ for backend in ("mmap", "pread"):
         except SafetensorError as error:
             print(error)
 """
-    command = [sys.executable, "-c", code, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = children.run(code, path).splitlines()
     assert len(lines) == 10, lines
     for line in lines:
         assert "ml_dtypes" in line, line

@@ -2,9 +2,7 @@
 
 import concurrent.futures
 import re
-import subprocess
 import sys
-import textwrap
 import time
 
 import pytest
@@ -13,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors._remote import objects
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
+from support import children
 from support.certificates import certificate
 from support.delay_proxy import DelayProxy
 from support.misbehaving import MisbehavingServer
@@ -233,34 +232,23 @@ def test_cancel_ends_reads_at_once():
         assert bytes(opened.read(0, 10)) == CONTENT[:10]
 
 
-def run_script(text, server):
-    """Runs a script in a process of its own that reads s3://bucket/m, and returns its output."""
-    head = f"""
-import os, sys, threading, time
+READ = """
 from safetensors._remote import objects
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
-def reader():
-    options = dict(endpoint={server.url()!r}, access_key_id="a", secret_access_key="b")
-    return objects.reader(Url.parse("s3://bucket/m"), Settings.of(options, objects.OPTIONS))
-opened = reader()
+options = dict(endpoint=sys.argv[1], access_key_id="a", secret_access_key="b")
+opened = objects.reader(Url.parse("s3://bucket/m"), Settings.of(options, objects.OPTIONS))
 opened.open(1)
+opened.read(0, 1000)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(text)],
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 @pytest.mark.slow
 def test_processes_end_well_right_after_a_read():
     with RangeServer({"/bucket/m": CONTENT}) as server:
         for _ in range(20):
-            run_script("opened.read(0, 1000)", server)
+            done = children.run_raw(READ, server.url(), timeout=20)
+            assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_azure_asks_the_endpoint_for_the_container():

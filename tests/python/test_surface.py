@@ -5,7 +5,6 @@ import importlib
 import importlib.resources
 import importlib.util
 import inspect
-import subprocess
 import sys
 import typing
 
@@ -312,17 +311,14 @@ def test_additions(module):
         check_signature(getattr(loaded, name), expected)
 
 
-def test_additions_are_imported_late(tmp_path):
+def test_additions_are_imported_late():
     """They take longer to import than everything that most programs use."""
     load("safetensors.torch")
     loaded = "print('safetensors._torch.load_files' in sys.modules)"
-    code = f"import sys; import safetensors.torch as t; {loaded}\n"
+    code = f"import safetensors.torch as t; {loaded}\n"
     code += "from safetensors.torch import *; print(load_files is t.load_files)\n"
     code += f"{loaded}; print(hasattr(t, 'nothing'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout.split() == ["False", "True", "True", "False"]
+    assert children.run(code).split() == ["False", "True", "True", "False"]
 
 
 LISTED = """
