@@ -7,7 +7,6 @@ import base64
 import csv
 import hashlib
 import os
-import re
 import shutil
 import sys
 import zipfile
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support import upstream_client
+from support import pages, upstream_client
 from support.beside import WHEEL, Environment, call
 
 pytestmark = [
@@ -140,8 +139,7 @@ def test_import(shared):
 
 def test_example(shared):
     """The program in docs/beside.md prints which package it has imported."""
-    text = (SCRIPTS.parent / "docs" / "beside.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    program = pages.Page("docs/beside.md").program()
     assert shared.output("-c", program)[1:] == ["from", shared.ours]
 
 

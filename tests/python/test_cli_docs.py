@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from safetensors._cli.main import _READ_URLS, commands, parser
-from support import children, console
+from support import children, console, pages
 
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "cli.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+PAGE = pages.Page("docs/cli.md")
+TEXT = PAGE.text
 SECTIONS = {
     title: blocks
     for title, text in re.findall(r"^##? (.*)\n((?:(?!^##? ).*\n)*)", TEXT, re.MULTILINE)
@@ -68,10 +68,9 @@ def test_the_guide_names_the_commands_that_take_urls():
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the last section of the page lists."""
     folder = tmp_path_factory.mktemp("examples")
-    (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        exec(compile(program, PAGE, "exec"), {})
+        PAGE.run(PAGE.program())
     copied = re.findall(r"^\| `(\S+)` \| `(weights/tests/\S+)` \|$", TEXT, re.MULTILINE)
     assert len(copied) == 2
     for name, source in copied:

@@ -2,8 +2,6 @@
 
 import fcntl
 import os
-import pathlib
-import re
 import shutil
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 import safetensors
 from safetensors import SafetensorError, recover
 from safetensors import numpy as stn
-from support import cli, libc_calls, model_saves
+from support import cli, libc_calls, model_saves, pages
 from support.switches import (
     INDEX,
     LIMITS,
@@ -326,15 +324,11 @@ def test_single_saves(tmp_path):
     assert not others[1].exists()
 
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "format.md"
-
-
 def program():
     """Returns the recovery of the documents."""
-    (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(text.splitlines()) < 60
-    scope = {}
-    exec(compile(text, PAGE, "exec"), scope)
+    page = pages.Page("docs/format.md")
+    assert len(page.program().splitlines()) < 60
+    scope = page.run(page.program())
     return lambda folder: scope["recover"](folder, "model", RANDOM)
 
 

@@ -3,21 +3,17 @@
 import hashlib
 import json
 import os
-import pathlib
 import pickle
-import re
 
 import pytest
 
 from safetensors import IntegrityError, SafetensorError, safe_open
 from safetensors._checking import sums as _sums
 from safetensors.signing import Signed
-from support import children, cli, keys
+from support import children, cli, keys, pages
 from support.file_builder import raw
 
 import model_signing  # isort: skip  # after support.keys, which skips these tests without it
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -224,26 +220,22 @@ def test_the_program_of_the_page(made, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     from safetensors.torch import load_files
 
-    page = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
-    (program,) = (
-        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Signed" in each
-    )
+    page = pages.Page("docs/verify.md")
+    program = page.program("Signed")
     folder = tmp_path / "model"
     cli.write(folder / "model.safetensors", {"a": raw("F32", (3,)), "b": raw("U8", (5_000_000,))})
     cli.output("hash", folder, "--write", "--algorithm", "sha256")
     cli.output("sign", folder, "--key", made["p256"].private)
     (tmp_path / "public.pem").write_bytes(made["p256"].public.read_bytes())
     monkeypatch.chdir(tmp_path)
-    scope = {}
-    exec(program, scope)
-    assert torch.equal(scope["tensors"]["a"], load_files(folder)["a"])
+    assert torch.equal(page.run(program)["tensors"]["a"], load_files(folder)["a"])
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(SafetensorError, match="`b`"):
-        exec(program, {})
+        page.run(program)
     cli.output("hash", folder, "--write", "--algorithm", "sha256")
     with pytest.raises(SafetensorError, match="the signature is of another file"):
-        exec(program, {})
+        page.run(program)
 
 
 def test_loads_of_shards(made, tmp_path):
