@@ -114,7 +114,8 @@ class JsonHandler {
   JsonHandler() = default;
   /// Looks whether the JSON has escapes. Without any, check_text() has nothing to find.
   explicit JsonHandler(std::string_view json)
-      : has_escapes_(json.find('\\') != std::string_view::npos) {}
+      : JsonHandler(json.find('\\') != std::string_view::npos) {}
+  explicit JsonHandler(bool has_escapes) : has_escapes_(has_escapes) {}
 
   bool stop(std::string why) {
     error_ = std::move(why);

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/json_document.hpp"
-#include "base/text.hpp"
+#include "base/json_special.hpp"
 
 namespace safetensors {
 
@@ -19,6 +19,10 @@ class PlainJson {
   explicit PlainJson(std::string_view text) : p_(text.data()), end_(text.data() + text.size()) {}
 
   [[nodiscard]] bool is_at_end() const noexcept { return p_ == end_; }
+  /// Returns what was not taken yet.
+  [[nodiscard]] std::string_view rest() const noexcept {
+    return {p_, static_cast<std::size_t>(end_ - p_)};
+  }
 
   void skip_space() noexcept {
     while (p_ != end_ && (*p_ == ' ' || *p_ == '\n' || *p_ == '\r' || *p_ == '\t')) ++p_;
@@ -69,13 +73,15 @@ class PlainJson {
 namespace detail {
 
 /// Passes an object whose values are strings, numbers and objects on to a handler.
-template <typename Handler>
-bool read_plain_object(PlainJson& json, Handler& handler, unsigned max_depth) {
+template <typename Handler, typename Refill>
+bool read_plain_object(PlainJson& json, Handler& handler, const Refill& refill,
+                       unsigned max_depth) {
   if (max_depth == 0 || !json.take('{') || !handler.open(JsonKind::kObject)) return false;
   json.skip_space();
   if (!json.take('}')) {
     do {
       std::string_view text;
+      if (!refill(json)) return false;
       json.skip_space();
       if (!json.take_text(text) || !handler.key(text)) return false;
       json.skip_space();
@@ -86,7 +92,7 @@ bool read_plain_object(PlainJson& json, Handler& handler, unsigned max_depth) {
         if (!handler.value(JsonKind::kString, text)) return false;
       } else if (json.take_number(number, text)) {
         if (!handler.value(JsonKind::kNumber, text)) return false;
-      } else if (!read_plain_object(json, handler, max_depth - 1)) {
+      } else if (!read_plain_object(json, handler, refill, max_depth - 1)) {
         return false;
       }
       json.skip_space();
@@ -101,17 +107,32 @@ bool read_plain_object(PlainJson& json, Handler& handler, unsigned max_depth) {
 /// Reads a document of objects, strings without escapes and unsigned numbers, with the handler of
 /// read_json_document().
 ///
-/// Returns false at the first byte of any other form, legal or not, and if the handler refuses
-/// something: discard the handler then, and use read_json_document() with a new one.
+/// refill: `bool(PlainJson&)`, called before each entry of an object and at the end. Where little
+///   is left of a text that has more, it gives `json` the rest and what follows. Returns false if
+///   that is not UTF-8.
+/// Returns false at the first byte of any other form, legal or not, if the handler refuses
+/// something, and if an entry is cut off because too little was left: discard the handler then, and
+/// use read_json_document() with a new one.
 /// Requires: `text` is valid UTF-8.
-template <typename Handler>
-[[nodiscard]] bool read_plain_document(std::string_view text, Handler& handler) {
+template <typename Handler, typename Refill>
+[[nodiscard]] bool read_plain_document(std::string_view text, Handler& handler,
+                                       const Refill& refill) {
   constexpr unsigned kMaxNesting = 4;
   PlainJson json(text);
+  if (!refill(json)) return false;
   json.skip_space();
-  if (!detail::read_plain_object(json, handler, kMaxNesting)) return false;
-  json.skip_space();
-  return json.is_at_end();
+  if (!detail::read_plain_object(json, handler, refill, kMaxNesting)) return false;
+  for (;;) {
+    json.skip_space();
+    if (!json.is_at_end() || !refill(json)) return false;
+    if (json.is_at_end()) return true;
+  }
+}
+
+/// The same for a text that is whole.
+template <typename Handler>
+[[nodiscard]] bool read_plain_document(std::string_view text, Handler& handler) {
+  return read_plain_document(text, handler, [](PlainJson&) { return true; });
 }
 
 }  // namespace safetensors

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,31 +66,6 @@ template <std::integral Size>
   }
   if (shape.size() > kMaxAxes) text += ", ...";
   return text + "]";
-}
-
-/// Returns the first byte from `p` on that JSON's strings escape or end at: a quote, a backslash or
-/// a control character; `end` if there is none.
-[[nodiscard]] inline const char* find_json_special(const char* p, const char* end) noexcept {
-  constexpr std::uint64_t kOnes = 0x0101010101010101U;
-  constexpr std::uint64_t kHigh = 0x8080808080808080U;
-  if constexpr (std::endian::native == std::endian::little) {
-    // Eight bytes at a time. (x - 1) & ~x has the high bit set in a byte x that is 0, and so finds
-    // the byte c as the zero of w ^ c; (x - 0x20) & ~x likewise finds bytes below 0x20. The borrow
-    // of a subtraction can set bits above the lowest hit, which therefore is the only one used.
-    // https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord
-    for (; end - p >= 8; p += 8) {
-      std::uint64_t w = 0;
-      std::memcpy(&w, p, sizeof w);
-      const std::uint64_t quote = w ^ (kOnes * '"');
-      const std::uint64_t backslash = w ^ (kOnes * '\\');
-      const std::uint64_t hits = (((quote - kOnes) & ~quote) | ((backslash - kOnes) & ~backslash) |
-                                  ((w - kOnes * 0x20) & ~w)) &
-                                 kHigh;
-      if (hits != 0) return p + std::countr_zero(hits) / 8;
-    }
-  }
-  while (p != end && *p != '"' && *p != '\\' && static_cast<unsigned char>(*p) >= 0x20) ++p;
-  return p;
 }
 
 /// Appends a number without a temporary string.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/checked.hpp"
+#include "base/json_special.hpp"
 #include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"

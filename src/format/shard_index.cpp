@@ -1,4 +1,4 @@
-#include "safetensors/shard_index.hpp"
+#include "format/shard_index.hpp"
 
 #include <algorithm>
 #include <map>
@@ -33,10 +33,11 @@ std::string_view without_dots(std::string_view path) {
 ///     depth 1       depth 2                               depth 2
 class ShardIndexHandler : public JsonHandler {
  public:
-  explicit ShardIndexHandler(std::string_view json) : JsonHandler(json) {
-    // The maximum: reserved memory that is not touched costs nothing, and growing would copy.
-    index_.text_.reserve(json.size());
-    index_.entries_.reserve(json.size() / kShortestEntry + 1);
+  explicit ShardIndexHandler(std::string_view json) : JsonHandler(json) { reserve(json.size()); }
+  /// Handles a document of this size without escapes.
+  ShardIndexHandler(std::size_t nbytes, FileSeen seen)
+      : JsonHandler(false), seen_(std::move(seen)) {
+    reserve(nbytes);
   }
 
   /// The tensor that error() is about; empty if there is none.
@@ -73,7 +74,7 @@ class ShardIndexHandler : public JsonHandler {
     if (!has_map_) fail(ErrorCode::kInvalidHeaderJson, "the index has no object `weight_map`");
     number_files();
     check_files();
-    sort_names();
+    if (!is_sorted_) sort_names();
     return std::move(index_);
   }
 
@@ -84,6 +85,12 @@ class ShardIndexHandler : public JsonHandler {
       "the index is not JSON: a string holds half of a surrogate pair";
 
   [[nodiscard]] bool is_in_map() const noexcept { return depth_ == 2 && section_ == Section::kMap; }
+
+  void reserve(std::size_t nbytes) {
+    // The maximum: reserved memory that is not touched costs nothing, and growing would copy.
+    index_.text_.reserve(nbytes);
+    index_.entries_.reserve(nbytes / kShortestEntry + 1);
+  }
 
   bool begin_section(std::string_view key) {
     section_ = Section::kOther;
@@ -96,6 +103,8 @@ class ShardIndexHandler : public JsonHandler {
 
   bool add_name(std::string_view name) {
     if (!check_text(name, kHalfPair)) return false;
+    // Most programs write their indexes sorted, and then no name occurs twice.
+    is_sorted_ = is_sorted_ && (index_.size() == 0 || index_.name(index_.size() - 1) < name);
     index_.entries_.push_back({static_cast<std::uint32_t>(index_.text_.size()),
                                static_cast<std::uint32_t>(name.size()), 0});
     index_.text_.insert(index_.text_.end(), name.begin(), name.end());
@@ -110,6 +119,7 @@ class ShardIndexHandler : public JsonHandler {
       return stop("the index names more than " + grouped(kMaxIndexFiles) + " files");
     }
     last_file_ = files_.emplace(path, static_cast<std::uint32_t>(files_.size())).first;
+    if (seen_ && is_below_folder(path)) seen_(last_file_->first);
     return true;
   }
 
@@ -168,11 +178,6 @@ class ShardIndexHandler : public JsonHandler {
     const auto name = [this](const ShardIndex::Entry& entry) {
       return std::string_view(index_.text_.data() + entry.begin, entry.size);
     };
-    // Most programs write their indexes sorted, and then no name occurs twice.
-    const auto wrong =
-        std::adjacent_find(entries.begin(), entries.end(),
-                           [&](const auto& a, const auto& b) { return name(a) >= name(b); });
-    if (wrong == entries.end()) return;
     std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
       return std::pair(name(a), a.begin) < std::pair(name(b), b.begin);
     });
@@ -188,12 +193,14 @@ class ShardIndexHandler : public JsonHandler {
   }
 
   ShardIndex index_;
+  FileSeen seen_{};
   Files files_;
   Files::const_iterator last_file_ = files_.end();  // adjacent tensors mostly have the same
   Section section_ = Section::kOther;               // the current key of the outer object
   unsigned depth_ = 0;
   bool has_map_ = false;
   bool is_total_ = false;
+  bool is_sorted_ = true;
   std::string subject_;
 };
 
@@ -207,7 +214,7 @@ ShardIndex parse_index(std::string_view json) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
   if (!find_invalid_utf8(json)) {
-    ShardIndexHandler handler(json);
+    ShardIndexHandler handler(json.size(), {});
     if (read_plain_document(json, handler)) return std::move(handler).finish();
   }
   ShardIndexHandler handler(json);
@@ -222,6 +229,16 @@ ShardIndex parse_index(std::string_view json) {
 }
 
 }  // namespace
+
+std::optional<ShardIndex> read_plain_index(std::size_t nbytes, const RefillText& refill,
+                                           const FileSeen& seen) {
+  ShardIndexHandler handler(nbytes, seen);
+  const auto refill_low = [&](PlainJson& json) {
+    return json.rest().size() >= kLongestPlainEntry || refill(json);
+  };
+  if (!read_plain_document({}, handler, refill_low)) return std::nullopt;
+  return std::move(handler).finish();
+}
 
 ShardIndex ShardIndex::parse(std::string_view json, const std::filesystem::path& path) {
   try {

@@ -145,6 +145,8 @@ std::vector<Rule> rules_of_core() {
        [](const Include& i) { return !i.is_ours && begins(i.name, {"rapidjson/"}); }},
       {"src/base/xxh3.hpp",
        [](const Include& i) { return is_std(i.name) || i.name == "xxhash.h"; }},
+      {"src/base/json_special.hpp",
+       [](const Include& i) { return is_std(i.name) || i.name == "emmintrin.h"; }},
       {"src/base/",
        [](const Include& i) { return i.is_ours ? begins(i.name, {"base/"}) : is_std(i.name); }},
       {"src/format/",

@@ -1,13 +1,16 @@
 // The quick reader of documents: what it accepts, the reader of all JSON reads in the same way.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json_document.hpp"
+#include "base/json_special.hpp"
 #include "base/plain_json.hpp"
+#include "support.hpp"
 
 using safetensors::JsonKind;
 
@@ -80,6 +83,61 @@ TEST_CASE("other documents are left to the reader of all JSON") {
            "{\"a\" \"b\"}",
        }) {
     CHECK_FALSE(is_plain(text));
+  }
+}
+
+TEST_CASE("a text that comes in pieces is read as if it were whole") {
+  const std::string whole =
+      R"({"metadata": {"total_size": 120}, "weight_map": {"a.b": "f-1", "c": "f-2"}, "x": {}})"
+      "\n   \n";
+  Recorder expected;
+  REQUIRE(safetensors::read_plain_document(whole, expected));
+  bool was_read = false;
+  for (std::size_t piece = 0; piece <= whole.size(); ++piece) {
+    for (const std::string& text : {whole, whole + '}'}) {
+      std::size_t given = 0;
+      const auto refill = [&](safetensors::PlainJson& json) {
+        const std::size_t left = json.rest().size();
+        const std::size_t more = std::min(piece, text.size() - given);
+        json = safetensors::PlainJson(std::string_view(text).substr(given - left, left + more));
+        given += more;
+        return true;
+      };
+      Recorder found;
+      const bool is_read = safetensors::read_plain_document({}, found, refill);
+      if (!is_read) continue;
+      CAPTURE(piece);
+      CHECK(text == whole);
+      CHECK(found.events == expected.events);
+      was_read = true;
+    }
+  }
+  CHECK(was_read);
+  Recorder unused;
+  CHECK_FALSE(safetensors::read_plain_document(whole, unused,
+                                               [](safetensors::PlainJson&) { return false; }));
+}
+
+TEST_CASE("the first byte is found that a string ends at or escapes") {
+  for (std::size_t size = 0; size < 70; ++size) {
+    const std::string none(size, 'a');
+    for (int value = 0; value < 256; ++value) {
+      const bool is_special = value < 0x20 || value == '"' || value == '\\';
+      for (std::size_t at = 0; at < size; ++at) {
+        std::string text = none;
+        text[at] = static_cast<char>(value);
+        for (const std::size_t later : {size - 1, at + 1}) {
+          if (later > at && later < size) text[later] = '"';
+        }
+        const test::ExactBytes exact(text);
+        const auto* const begin = reinterpret_cast<const char*>(exact.span().data());
+        const char* const found = safetensors::find_json_special(begin, begin + size);
+        const std::size_t expected = is_special ? at : text.find('"');
+        if (static_cast<std::size_t>(found - begin) != std::min(expected, size)) {
+          FAIL("byte ", value, " at ", at, " of ", size);
+        }
+      }
+    }
   }
 }
 

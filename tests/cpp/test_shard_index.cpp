@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "open/shard_index.hpp"
 #include "safetensors/shard_index.hpp"
 #include "support.hpp"
 
@@ -32,6 +33,20 @@ std::string repeated(std::string_view text, std::size_t count) {
   out.reserve(text.size() * count);
   for (std::size_t i = 0; i < count; ++i) out += text;
   return out;
+}
+
+/// Returns what an index says, or the text and the subject of its error.
+std::string said_by(const std::function<ShardIndex()>& read) {
+  std::string text;
+  try {
+    const ShardIndex index = read();
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      text.append(index.name(i)) += ':' + index.files()[index.file(i)] + '\n';
+    }
+    return text + std::to_string(index.total_size().value_or(0));
+  } catch (const safetensors::Error& error) {
+    return std::string(error.what()) + '|' + error.subject();
+  }
 }
 
 /// Returns an index of `count` tensors with different names. `file` makes the text of each value.
@@ -178,6 +193,83 @@ TEST_CASE("the limit on the size of an index holds for texts, too") {
   CHECK(ShardIndex::parse(text).size() == 0);
   text += ' ';
   CHECK(text_of_error(text) == "the index is larger than 100000000 bytes");
+}
+
+TEST_CASE("a large index is read in blocks as if it were in memory") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "model.safetensors.index.json";
+  const auto one_of_ten = [](std::size_t i) { return "f" + std::to_string(i / 5000); };
+  const std::string plain = map_of(100'000, one_of_ten);
+  const auto inserted = [&](std::size_t entry, const std::string& name, const std::string& file) {
+    std::string text = plain;
+    const std::string before = '"' + std::to_string(entry) + "\":";
+    return text.insert(text.find(before), '"' + name + "\":\"" + file + "\",");
+  };
+  std::vector<std::string> texts = {
+      plain,
+      plain + repeated(" \n", 150'000),
+      plain + repeated(" \n", 150'000) + "}",
+      plain + repeated("\xC3\xA9", 150'000),
+      plain.substr(0, plain.size() - 1),
+      plain.substr(0, plain.size() / 2),
+      "\xEF\xBB\xBF" + plain,
+      inserted(90'000, R"(a\u0062)", "f"),
+      inserted(90'000, "\xC3", "f"),
+      inserted(90'000, "a", "../f"),
+      inserted(90'000, "7", "f"),
+      inserted(90'000, std::string(safetensors::kLongestPlainEntry, 'n'), "f"),
+      inserted(90'000, std::string(300'000, 'n'), "f"),
+      inserted(90'000, std::string(300'000, 'n'), std::string(5000, 'f')),
+      inserted(90'000, repeated("\xC3\xA9", 150'000), "f"),
+      R"({"metadata": {"total_size": 7, "x": ")" + repeated("y", 150'000) + R"("}, )" +
+          plain.substr(1),
+  };
+  // A character of several bytes at each place of a block's end.
+  for (std::size_t shift = 0; shift < 5; ++shift) {
+    texts.push_back(R"({"metadata": {"a": ")" + std::string(shift, 'a') + R"("}, )" +
+                    map_of(60'000, [](auto) { return "\xF0\x9F\x99\x82\xE2\x82\xAC"; }).substr(1));
+  }
+  for (const std::string& text : texts) {
+    CAPTURE(text.substr(0, 40));
+    REQUIRE(text.size() > (1U << 20) / 2);
+    test::write_text(path, text);
+    CHECK((said_by([&] { return ShardIndex::read(path); }) ==
+           said_by([&] { return ShardIndex::parse(text, path); })));
+  }
+}
+
+TEST_CASE("the files of a large index are seen once each, also if the rest is damaged") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "model.safetensors.index.json";
+  std::vector<std::string> seen;
+  const auto read = [&](const std::string& text) {
+    seen.clear();
+    test::write_text(path, text);
+    return test::outcome_of([&] {
+      (void)safetensors::read_index(path, [&](const std::string& file) { seen.push_back(file); });
+    });
+  };
+  const auto files = [](std::size_t i) {
+    const std::string names[] = {"z", "./b", "../c", "b", "x/../../d", "/e", ""};
+    return names[i % 7];
+  };
+  const std::vector<std::string> expected = {"z", "b"};
+  CHECK(read(map_of(100'000, files)) == "kInvalidHeaderJson");
+  CHECK(seen == expected);
+  CHECK(read(map_of(100'000, files) + "}") == "kInvalidHeaderJson");
+  CHECK(seen == expected);
+  CHECK(read(map_of(100'000, [](auto i) { return i % 2 == 0 ? "z" : "./b"; })) == "ok");
+  CHECK(seen == expected);
+  CHECK(read(map_of(100, files)) == "kInvalidHeaderJson");
+  CHECK(seen.empty());  // small
+  // Wherever a block ends in a character, the blocks after it are read.
+  const std::string symbols = "\xF0\x9F\x99\x82\xE2\x82\xAC";
+  for (std::size_t shift = 0; shift < 5; ++shift) {
+    const auto last_is_other = [&](std::size_t i) { return i < 59'999 ? symbols : "last"; };
+    CHECK(read(R"({"metadata": {"a": ")" + std::string(shift, 'a') + R"("}, )" +
+               map_of(60'000, last_is_other).substr(1)) == "ok");
+    CHECK(seen == std::vector<std::string>{symbols, "last"});
+  }
 }
 
 #if defined(__linux__)
