@@ -70,11 +70,7 @@ void time_model(const fs::path& folder, std::size_t files, std::size_t tensors,
       for (const fs::path& path : paths) opened.emplace_back(path);
       return opened;
     });
-    all.run([&] {
-      Model model = safetensors::open_model(index);
-      model.open_all();
-      return model;
-    });
+    all.run([&] { return safetensors::open_model(index, {.opens_all = true}); });
     one.run([&] {
       Model model = safetensors::open_model(index);
       (void)model.at(some);

@@ -15,7 +15,8 @@
 namespace {
 
 void load(const char* path) {
-  const safetensors::Model model = safetensors::open_model(path, {.open = {.is_for_device = true}});
+  const safetensors::Model model =
+      safetensors::open_model(path, {.open = {.is_for_device = true}, .opens_all = true});
   std::vector<std::vector<std::byte>> memory(model.size());
   std::vector<safetensors::LoadTensor> tensors;
   for (std::size_t i = 0; i < model.size(); ++i) {

@@ -135,13 +135,19 @@ class SAFETENSORS_API Model {
 
 /// How open_model() finds and opens files.
 struct ModelOptions {
-  ModelChoice choice{};  ///< which model of a folder
-  OpenOptions open{};    ///< for each file
+  ModelChoice choice{};    ///< which model of a folder
+  OpenOptions open{};      ///< for each file, unless there is an opener
+  Model::Opener opener{};  ///< opens each file. Empty: SafeOpen with the options above does
+  /// Whether all files are opened, as by Model::open_all(). This takes less time than a call of it:
+  /// files are opened while the rest of a large index is read. So the opener may be called for
+  /// files of an index that is refused in the end, and again for a file that it failed to open.
+  bool opens_all = false;
 };
 
 /// Opens the model that a path leads to: a folder, an index or a file, see find_model_files().
 ///
-/// Throws: what find_model_files() and Model's constructor throw.
+/// Throws: what find_model_files() and Model's constructor throw, and open_all() if
+///   `options.opens_all` is set.
 [[nodiscard]] SAFETENSORS_API Model open_model(const std::filesystem::path& path,
                                                const ModelOptions& options = {});
 /// Opens the model of a folder whose files the program opens itself.

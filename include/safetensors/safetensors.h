@@ -221,8 +221,9 @@ enum {
   SAFETENSORS_FOR_DEVICE = 1,    /* the bytes go to a device: the file is read, never mapped */
   SAFETENSORS_CLOSE_BETWEEN = 2, /* with SAFETENSORS_PREAD and SAFETENSORS_DIRECT, keep no file
                                     open between reads, for more files than descriptors */
-  SAFETENSORS_OPEN_ALL = 4       /* models: open all files at once, by several threads, and not each
-                                    when something of it is requested */
+  SAFETENSORS_OPEN_ALL = 4       /* models: open all files at once, by several threads and while a
+                                    large index is read, and not each when something of it is
+                                    requested */
 };
 /* The digests of a model's files and tensors (docs/verify.md). */
 typedef struct safetensors_sums safetensors_sums;

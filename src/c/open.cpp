@@ -95,10 +95,9 @@ safetensors::ModelChoice choice_of(const safetensors_options& options) {
           .variant = std::string(text_of(options.variant, options.variant_size, "variant"))};
 }
 
-/// Opens a model. is_whole: a folder or an index led to its files.
-safetensors_file* opened_model(safetensors::FoundModel found, safetensors::Model::Opener opener,
-                               const safetensors_options& options, bool is_whole) {
-  safetensors::Model model(std::move(found), std::move(opener));
+/// Returns the handle of a model. is_whole: a folder or an index led to its files.
+safetensors_file* opened_model(safetensors::Model model, const safetensors_options& options,
+                               bool is_whole) {
   if (is_whole && options.sums != nullptr) {
     safetensors::refuse_absent(model, options.sums->sums->sums);
   }
@@ -136,9 +135,13 @@ std::int32_t safetensors_open_model(const char* path, std::size_t path_size,
     const safetensors_options given = options_of(options, "options");
     safetensors::c::check_flags(given.flags, kFileFlags | SAFETENSORS_OPEN_ALL);
     const std::filesystem::path where = path_of(path, path_size);
-    safetensors::FoundModel found = safetensors::find_model_files(where, choice_of(given));
+    // Sums are compared with the files' names before any file is opened.
+    const bool opens_all = (given.flags & SAFETENSORS_OPEN_ALL) != 0 && given.sums == nullptr;
+    safetensors::Model opened = safetensors::open_model(
+        where, {.choice = choice_of(given), .opener = opener_of(given), .opens_all = opens_all});
+    const safetensors::FoundModel& found = opened.found();
     const bool is_whole = found.folder == where || !found.index.empty();
-    *model = opened_model(std::move(found), opener_of(given), given, is_whole);
+    *model = opened_model(std::move(opened), given, is_whole);
   });
 }
 
@@ -153,7 +156,7 @@ std::int32_t safetensors_open_model_source(const safetensors_model_source* sourc
     safetensors::c::check_flags(given.flags, SAFETENSORS_OPEN_ALL);
     if (given.backend != 0) fail(ErrorCode::kInvalidArgument, "a source has no backend");
     safetensors::FoundModel found = safetensors::find_model_files(folder, choice_of(given));
-    *model = opened_model(std::move(found), opener_of(given, std::move(folder)), given, true);
+    *model = opened_model({std::move(found), opener_of(given, std::move(folder))}, given, true);
   });
 }
 

@@ -7,8 +7,6 @@
 #include <mutex>
 #include <new>
 #include <system_error>
-#include <thread>
-#include <vector>
 
 #include "io/system.hpp"
 
@@ -27,29 +25,22 @@ std::int64_t now_ns() {
       .count();
 }
 
-/// Threads that are joined by the destructor, also if an exception passes.
-class Threads {
- public:
-  ~Threads() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-  template <typename Work>
-  void start(std::size_t count, const Work& work) {
-    try {
-      threads_.reserve(count);
-      while (threads_.size() < count) threads_.emplace_back(work);
-    } catch (const std::system_error&) {
-      return;  // the system has no more threads: continue with fewer
-    } catch (const std::bad_alloc&) {
-      return;  // likewise: the tasks that run already would be a half of the work
-    }
-  }
-
- private:
-  std::vector<std::thread> threads_;
-};
-
 }  // namespace
+
+Threads::~Threads() {
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Threads::start(std::size_t count, const std::function<void()>& work) {
+  try {
+    threads_.reserve(count);
+    while (threads_.size() < count) threads_.emplace_back(work);
+  } catch (const std::system_error&) {
+    return;  // the system has no more threads: continue with fewer
+  } catch (const std::bad_alloc&) {
+    return;  // likewise: the tasks that run already would be a half of the work
+  }
+}
 
 InterruptTimer::InterruptTimer(const Interrupt& interrupt)
     : interrupt_(interrupt), next_ns_(interrupt ? now_ns() + kPollEveryNs : 0) {}

@@ -4,6 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
 
 #include "safetensors/buffer.hpp"
 #include "safetensors/byte_source.hpp"
@@ -18,6 +21,22 @@ inline constexpr std::size_t kTaskSize = std::size_t{4} << 20;
 /// Returns parallel_for's `threads` for reading `nbytes` from a source. Calls source.concurrency(),
 /// which may be a system call, only if there is enough to read for several threads.
 [[nodiscard]] unsigned readers_of(const ByteSource& source, std::uint64_t nbytes) noexcept;
+
+/// Threads that are joined by the destructor, also if an exception passes.
+class Threads {
+ public:
+  Threads() = default;
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  ~Threads();
+  /// Starts up to `count` threads; fewer, or none, if the system has no more. Called once.
+  ///
+  /// Requires: `work` throws nothing.
+  void start(std::size_t count, const std::function<void()>& work);
+
+ private:
+  std::vector<std::thread> threads_;
+};
 
 /// Calls an Interrupt at most every 20 ms, so that polling costs nothing.
 /// Thread safety: several threads may share one.

@@ -15,6 +15,8 @@
 #include "base/name_suggestions.hpp"
 #include "base/per_process.hpp"
 #include "base/text.hpp"
+#include "open/early_opens.hpp"
+#include "open/model_files.hpp"
 #include "safetensors/detail/model_tensors.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/parallel.hpp"
@@ -257,9 +259,22 @@ LoadTensor Model::to_load(const ModelTensor& tensor, std::uint64_t to) const& {
 }
 
 Model open_model(const std::filesystem::path& path, const ModelOptions& options) {
-  return {
-      find_model_files(path, options.choice),
-      [open = options.open](const std::filesystem::path& file) { return SafeOpen(file, open); }};
+  Model::Opener opener = options.opener;
+  if (!opener) {
+    opener = [open = options.open](const std::filesystem::path& file) {
+      return SafeOpen(file, open);
+    };
+  }
+  if (!options.opens_all) return {find_model_files(path, options.choice), std::move(opener)};
+  const auto early = std::make_shared<EarlyOpens>(opener);
+  Model model(find_model_files(path, options.choice, {}, early.get()),
+              [opener = std::move(opener),
+               while_opening = std::weak_ptr(early)](const std::filesystem::path& file) {
+                const std::shared_ptr<EarlyOpens> files = while_opening.lock();
+                return files ? files->open(file) : opener(file);
+              });
+  model.open_all();
+  return model;
 }
 
 Model open_model(const ModelSource& source, const ModelChoice& choice) {

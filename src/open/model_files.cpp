@@ -1,5 +1,5 @@
 // Finding a model in a local folder. format/model_files.cpp has the rule.
-#include "safetensors/model_files.hpp"
+#include "open/model_files.hpp"
 
 #include <algorithm>
 #include <set>
@@ -9,6 +9,7 @@
 
 #include "base/display_path.hpp"
 #include "open/model_folder.hpp"
+#include "open/shard_index.hpp"
 #include "safetensors/detail/model_folder.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/shard_plan.hpp"
@@ -55,10 +56,17 @@ FoundModel choose_among(std::vector<std::string> names, const fs::path& folder,
   return {std::move(model), folder, std::move(content)};
 }
 
+/// Reads an index of a folder. `early` may be null.
+ShardIndex read_index_in(const fs::path& folder, const fs::path& index, EarlyOpens* early) {
+  if (early == nullptr) return read_index(index, {});
+  return read_index(index,
+                    [&](const std::string& file) { early->add(folder / path_of_name(file)); });
+}
+
 FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
-                    const std::optional<std::vector<std::string>>& given) {
+                    const std::optional<std::vector<std::string>>& given, EarlyOpens* early) {
   const ReadIndex read_index = [&](const std::string& index) {
-    return ShardIndex::read(folder / path_of_name(index));
+    return read_index_in(folder, folder / path_of_name(index), early);
   };
   const auto exists = [&](const std::string& file) {
     if (given && std::ranges::find(*given, file) != given->end()) return true;
@@ -76,7 +84,10 @@ FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
     }
     // A complete model, whatever else is being saved.
     const bool is_default = model && model->index == index_file_name("model");
-    if (!is_default && !check_saves(folder, names.all, choice, model ? &*model : nullptr)) continue;
+    if (!is_default && !check_saves(folder, names.all, choice, model ? &*model : nullptr)) {
+      if (early != nullptr) early->forget();  // the files may be those before a save
+      continue;
+    }
     if (error) throw about_folder(*error, folder);
     return *std::move(model);
   }
@@ -86,6 +97,12 @@ FoundModel found_in(const fs::path& folder, const ModelChoice& choice,
 
 FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
                             const std::optional<std::vector<std::string>>& names) {
+  return find_model_files(path, choice, names, nullptr);
+}
+
+FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
+                            const std::optional<std::vector<std::string>>& names,
+                            EarlyOpens* early) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
   if (type == fs::file_type::none) {  // it may be a folder
@@ -94,7 +111,7 @@ FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
           .os_error = error.default_error_condition().value(),
           .operation = ErrorContext::Operation::kRead});
   }
-  if (type == fs::file_type::directory) return found_in(path, choice, names);
+  if (type == fs::file_type::directory) return found_in(path, choice, names, early);
   if (!choice.name.empty() || !choice.variant.empty()) {
     fail(ErrorCode::kInvalidArgument, "a name or a variant of a model is chosen in a folder only",
          {.path = path});
@@ -102,7 +119,7 @@ FoundModel find_model_files(const fs::path& path, const ModelChoice& choice,
   FoundModel found;
   found.folder = path.parent_path();
   if (display_path(path.filename()).ends_with(".json")) {
-    found.content = ShardIndex::read(path);
+    found.content = read_index_in(found.folder, path, early);
     found.form = ModelForm::kIndex;
     found.index = display_path(path.filename());
     found.files = found.content->files();

@@ -44,6 +44,16 @@ inline std::string index_text(const WeightMap& files) {
   return text + "}}";
 }
 
+/// Returns an index that is so large that its files are opened while the rest of it is read.
+inline std::string padded(std::string index) {
+  index.pop_back();
+  index += R"(, "padding": {)";
+  for (int i = 0; i < 1100; ++i) {
+    index += (i == 0 ? "\"" : ", \"") + std::to_string(i) + "\": \"" + std::string(1000, 'x') + '"';
+  }
+  return index + "}}";
+}
+
 /// Three shards with tensors whose order by name is not that of their files or bytes.
 class Sharded {
  public:

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "load_support.hpp"
+#include "safetensors/model.hpp"
+#include "sharded_model.hpp"
 
 #if !defined(TEST_SANITIZED)  // sanitizers replace pthread_create themselves
 
@@ -81,6 +83,26 @@ TEST_CASE("threads: a load goes on with fewer threads, or on the calling thread"
         CHECK(wanted.is_all_right());
       }
     }
+  }
+}
+
+TEST_CASE("threads: without one, a model opens all its files on the calling thread") {
+  const test::Sharded files(true);
+  const test::fs::path index = files.path() / test::kIndexName;
+  test::write_text(index, test::padded(test::read_text(index)));
+  const ThreadLimit limit(0);
+  std::size_t opened = 0;
+  const auto self = std::this_thread::get_id();
+  const auto opener = [&](const test::fs::path& path) {
+    CHECK(std::this_thread::get_id() == self);
+    ++opened;
+    return safetensors::SafeOpen(path);
+  };
+  const auto model = safetensors::open_model(index, {.opener = opener, .opens_all = true});
+  CHECK(opened == 3);
+  CHECK((refused > 0 || std::thread::hardware_concurrency() < 2));
+  for (const auto& [name, place] : files.by_name()) {
+    CHECK(test::same(model.get_tensor(name), *place.second));
   }
 }
 
