@@ -15,7 +15,8 @@ namespace safetensors::weights {
 Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
     : tensors_(tensors), quant_(quant), owners_(tensors.all().size(), kNobody) {
   (void)names_.build(tensors.all().size(), [&](std::size_t i) { return name_of(i); });
-  if (is_refused(quant.method)) return;
+  if (!quant.refusal.empty()) warn("not decoded: " + quant.refusal);
+  if (!is_decoded_config(quant)) return;
   claim_comfy(*this);  // markers are read before names and shapes
   for (const SourceTensor& tensor : tensors.all()) {
     if (!settled_.empty() && settled_.contains(module_with_parts(tensor.info->name))) continue;
@@ -26,7 +27,9 @@ Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
       if (claims_.size() != before || refused_.contains(&tensor)) break;
     }
   }
-  check_parts();
+  Owners dropped = check_parts();
+  check_activations(dropped);
+  drop(dropped);
 }
 
 const SourceTensor* Checkpoint::find(std::string_view module, std::string_view ending) const {
@@ -70,11 +73,9 @@ void Checkpoint::refuse_module(const SourceTensor& weight, const std::string& te
   settle(module_of(weight));
 }
 
-/// Refuses the modules that have a tensor which no scheme claimed, although values may depend on
-/// it.
-void Checkpoint::check_parts() {
+Checkpoint::Owners Checkpoint::check_parts() {
   const std::span<const SourceTensor> all = tensors_.all();
-  std::set<std::uint32_t> dropped;  // owners of claims
+  Owners dropped;
   std::vector<std::string_view> left;
   for_each_codes(all, [&](const ModuleCodes& module) {
     left.clear();
@@ -101,12 +102,61 @@ void Checkpoint::check_parts() {
       if (!is_plain && !refused_.contains(&tensor)) refuse(tensor, refusal->text);
     }
   });
-  if (dropped.empty()) return;
+  return dropped;
+}
+
+// AutoAWQ may scale an activation function, module A beside the matrices of P:
+//
+//     P.A.scales    float [K]: the function's values are divided by them
+//     P.X.qweight   the matrix that takes them, whose columns were multiplied by them
+//
+// Nothing says which of the matrices X is.
+void Checkpoint::check_activations(Owners& dropped) {
+  const bool has_awq = std::ranges::any_of(
+      claims_, [](const Claim& claim) { return claim.weight->parts().front().role == "qweight"; });
+  if (!has_awq) return;
+  const std::span<const SourceTensor> all = tensors_.all();
+  std::map<std::string_view, std::string_view> parents;  // with the names of scales
+  for (const SourceTensor& tensor : all) {
+    const std::string_view module = module_of(tensor);
+    if (part_of(tensor).role != "scales" || is_claimed(tensor) || tensor.info->shape.size() != 1 ||
+        is_code_type(tensor.info->dtype) || find(module, ".weight") != nullptr ||
+        find(module, ".qweight") != nullptr) {
+      continue;
+    }
+    const std::size_t end = module.rfind('.');
+    parents.emplace(module.substr(0, end == std::string_view::npos ? 0 : end + 1),
+                    tensor.info->name);
+  }
+  for (const auto& [parent, scales] : parents) {
+    const auto name_of_tensor = [](const SourceTensor& tensor) -> std::string_view {
+      return tensor.info->name;
+    };
+    const std::string text = "`" + clipped(scales) +
+                             "` divides values between the matrices of its module, and the columns "
+                             "of one were multiplied by it. Decoding without it would give wrong "
+                             "values. get_tensor() reads the parts as stored";
+    for (auto each = std::ranges::lower_bound(all, parent, {}, name_of_tensor);
+         each != all.end() && name_of_tensor(*each).starts_with(parent); ++each) {
+      const bool is_matrix = each->info->shape.size() > 1 && part_of(*each).role == "weight";
+      if (refused_.contains(&*each) || !(is_matrix || is_code_type(each->info->dtype))) continue;
+      if (is_claimed(*each)) dropped.insert(owners_[index_of(*each)]);
+      if (is_matrix || part_of(*each).role == "qweight") {
+        remark(each->info->name, "not decoded: " + text);
+      }
+      refuse(*each, text);
+    }
+  }
+}
+
+/// Makes tensors of their own of the parts of claims.
+void Checkpoint::drop(const Owners& owners) {
+  if (owners.empty()) return;
   std::erase_if(claims_, [&](const Claim& claim) {
-    return dropped.contains(owners_[index_of(*claim.weight->parts().front().tensor)]);
+    return owners.contains(owners_[index_of(*claim.weight->parts().front().tensor)]);
   });
   for (std::uint32_t& owner : owners_) {
-    if (dropped.contains(owner)) owner = kNobody;
+    if (owners.contains(owner)) owner = kNobody;
   }
 }
 
@@ -118,7 +168,7 @@ bool Checkpoint::is_extra(const SourceTensor& tensor) const noexcept {
 const std::string* Checkpoint::refusal_of(const SourceTensor& tensor) {
   const auto refused = refused_.find(&tensor);
   if (refused != refused_.end()) return refused->second;
-  const std::string text = refusal_by_method(tensor, quant_.method);
+  const std::string text = refusal_by_config(tensor, quant_);
   return text.empty() ? nullptr : &*refusals_.insert(text).first;
 }
 

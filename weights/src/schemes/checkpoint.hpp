@@ -92,7 +92,13 @@ class Checkpoint {
  private:
   static constexpr std::uint32_t kNobody = 0xFFFF'FFFF;
 
-  void check_parts();
+  using Owners = std::set<std::uint32_t>;
+  /// Refuses modules with a tensor that no scheme claimed, although values may depend on it.
+  /// Returns the owners of claims that are to be dropped.
+  [[nodiscard]] Owners check_parts();
+  /// Refuses matrices beside activations that are divided by scales, and adds to the owners.
+  void check_activations(Owners& dropped);
+  void drop(const Owners& owners);
   [[nodiscard]] std::string_view name_of(std::size_t tensor) const noexcept {
     return tensors_.all()[tensor].info->name;
   }

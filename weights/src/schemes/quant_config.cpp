@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/text.hpp"
 #include "common/fail.hpp"
 #include "config/json_section.hpp"
 
@@ -93,6 +94,66 @@ void read_variant(const Section& section, QuantConfig& config) {
   config.has_rules = section.find({"dynamic"}).value != nullptr;
 }
 
+/// The fields of compressed-tensors' QuantizationConfig on which values do not depend, or which are
+/// read elsewhere, and those that transformers and older versions add.
+constexpr std::string_view kCtFields[] = {
+    "config_groups",    "format",
+    "ignore",           "global_compression_ratio",
+    "kv_cache_scheme",  "moe_sparsity_config",
+    "quant_method",     "quantization_status",
+    "run_compressed",   "sparsity_config",
+    "transform_config", "version",
+};
+
+/// Returns whether a value states nothing: null, an empty list or object.
+bool is_blank(const Json& value) {
+  const Json::Array* array = value.as_array();
+  const Json::Object* object = value.as_object();
+  return value.is_null() || (array != nullptr && array->empty()) ||
+         (object != nullptr && object->empty());
+}
+
+/// Returns a transform that is done to activations when the model runs, or an empty text. Those
+/// of weights are in the weights.
+///
+///     "transform_config": {"config_groups": {"u": {"apply": [{"location": "input", ...}]}}}
+std::string activation_transform(const Json& transforms) {
+  const Json* groups = transforms.find("config_groups");
+  if (groups == nullptr || groups->as_object() == nullptr) return "config_groups";
+  for (const auto& [name, group] : *groups->as_object()) {
+    const Json* apply = group.find("apply");
+    if (apply == nullptr || apply->as_array() == nullptr) return clipped(name);
+    for (const Json& each : *apply->as_array()) {
+      const Json* location = each.find("location");
+      const std::string* text = location == nullptr ? nullptr : location->as_string();
+      if (text == nullptr) return clipped(name);
+      if (*text != "weight_input" && *text != "weight_output") return clipped(*text);
+    }
+  }
+  return {};
+}
+
+/// Finds fields of compressed-tensors that change what its weights mean.
+void read_ct_fields(const Json& json, QuantConfig& config) {
+  if (config.method != "compressed-tensors" || json.as_object() == nullptr) return;
+  for (const auto& [key, value] : *json.as_object()) {
+    if (is_blank(value)) continue;
+    if (key == "transform_config") {
+      const std::string place = activation_transform(value);
+      if (place.empty()) continue;
+      config.refusal = "quantization_config has `transform_config` (`" + place +
+                       "`): activations are transformed when the model runs, and its weights are "
+                       "not those of a plain model";
+      return;
+    }
+    const bool has_parts = value.as_object() != nullptr || value.as_array() != nullptr;
+    if (!has_parts || std::ranges::find(kCtFields, key) != std::end(kCtFields)) continue;
+    config.refusal = "quantization_config has `" + clipped(key) +
+                     "`, which is no known field of compressed-tensors: values may depend on it";
+    return;
+  }
+}
+
 /// `method` is that of a file that states none.
 QuantConfig read_fields(const Json& json, std::filesystem::path path, std::string method) {
   QuantConfig config;
@@ -113,6 +174,7 @@ QuantConfig read_fields(const Json& json, std::filesystem::path path, std::strin
   read_block_size(section, config);
   config.groups = CtGroups(json, config.path);
   config.rules = read_module_rules(json);
+  read_ct_fields(json, config);
   const CtGroup* group = config.groups.only();
   if (!config.block_size && group != nullptr) config.block_size = group->block_size;
   return config;

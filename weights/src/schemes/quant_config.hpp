@@ -29,6 +29,7 @@ struct QuantConfig {
   std::string variant;            ///< of awq and gptq, in lower case: "gemm", "gptq_v2" ...
   bool has_rules = false;         ///< rules for single modules, of GPTQModel or auto-round
   std::vector<ModuleRule> rules;  ///< entries that must match a module
+  std::string refusal;            ///< why nothing is decoded: fields that change what weights mean
   std::filesystem::path path;     ///< of the file, for errors
 };
 

@@ -16,46 +16,56 @@ bool is_plain_float(Dtype dtype) noexcept {
          dtype == Dtype::kBF16;
 }
 
-/// Values of quant_method whose tensors no scheme here may claim, although some look alike.
-constexpr std::string_view kRefusedMethods[] = {
-    "aqlm", "auto-round", "bitnet", "eetq", "fouroversix", "fp_quant", "higgs",
-    "hqq",  "metal",      "quark",  "sinq", "spqr",        "vptq",
-};
-
-/// A quant_method, and the schemes of its tensors.
+/// A quant_method whose tensors are decoded, and their schemes; without any, all but ComfyUI's.
 struct Method {
   std::string_view name;
   std::array<std::string_view, 3> schemes;
 };
-// Others, such as compressed-tensors, write several.
 constexpr Method kMethods[] = {
     {"awq", {"awq"}},
     {"bitsandbytes", {"bnb_nf4", "bnb_fp4", "bnb_int8"}},
+    {"compressed-tensors", {}},
     {"fbgemm_fp8", {"fp8"}},
     {"fp8", {"fp8", "mxfp8", "mxfp4"}},  // DeepSeek's experts are MXFP4 beside FP8
     {"gptq", {"gptq"}},
+    {"modelopt", {}},
+    {"modelopt_fp4", {}},  // vLLM and SGLang distinguish modelopt's algorithms
+    {"modelopt_mixed", {}},
+    {"modelopt_mxfp8", {}},
     {"mxfp4", {"mxfp4"}},
     {"mxfp8", {"mxfp8"}},
+    {"quanto", {}},
+    {"torchao", {}},
+    {"w8a8_fp8", {"fp8"}},  // of SGLang: a scale for each row
+    {"w8a8_int8", {"int8"}},
 };
+
+const Method* find_method(std::string_view name) noexcept {
+  const auto* const found = std::ranges::find(kMethods, name, &Method::name);
+  return found == std::end(kMethods) ? nullptr : found;
+}
 
 }  // namespace
 
-bool is_refused(std::string_view method) noexcept {
-  return std::ranges::find(kRefusedMethods, method) != std::end(kRefusedMethods);
+bool is_decoded_config(const QuantConfig& quant) noexcept {
+  return quant.method.empty() || (quant.refusal.empty() && find_method(quant.method) != nullptr);
 }
 
-std::string refusal_by_method(const SourceTensor& tensor, std::string_view method) {
-  if (method.empty() || is_plain_float(tensor.info->dtype)) return {};
-  return "scheme \"" + clipped(method) + "\" is not decoded";
+std::string refusal_by_config(const SourceTensor& tensor, const QuantConfig& quant) {
+  const bool is_plain = is_plain_float(tensor.info->dtype);
+  // What is done to activations concerns matrices of any type.
+  if (!quant.refusal.empty() && (!is_plain || tensor.info->shape.size() > 1)) return quant.refusal;
+  if (quant.method.empty() || is_plain) return {};
+  return "scheme \"" + clipped(quant.method) + "\" is not decoded";
 }
 
 void check_method(const QuantConfig& quant, const WeightInfo& info) {
   if (quant.method.empty()) return;
-  const auto* const method = std::ranges::find(kMethods, quant.method, &Method::name);
+  const std::array<std::string_view, 3>& schemes = find_method(quant.method)->schemes;
   // ComfyUI's markers are of no method.
-  const bool fits = method == std::end(kMethods)
+  const bool fits = schemes.front().empty()
                         ? info.scheme != "comfy"
-                        : std::ranges::find(method->schemes, info.scheme) != method->schemes.end();
+                        : std::ranges::find(schemes, info.scheme) != schemes.end();
   if (fits) return;
   fail(Errc::quant_mismatch, quant.path, info.source,
        "quant_method is `" + quant.method + "`, but its tensors are those of " +

@@ -10,16 +10,17 @@
 
 namespace safetensors::weights {
 
-/// Returns whether this quant_method is known, and none of its tensors are decoded.
-[[nodiscard]] bool is_refused(std::string_view method) noexcept;
+/// Returns whether schemes may claim tensors of a model with this configuration: it has none, or
+/// its quant_method and its fields are those of tensors that are decoded.
+[[nodiscard]] bool is_decoded_config(const QuantConfig& quant) noexcept;
 
-/// Returns why a tensor that no scheme claimed is not decoded if the configuration has this
-/// quant_method; nothing if it is decoded. Does not recognise MLX's packs.
-[[nodiscard]] std::string refusal_by_method(const SourceTensor& tensor, std::string_view method);
+/// Returns why a tensor that no scheme claimed is not decoded under this configuration; nothing if
+/// it is decoded. Does not recognise MLX's packs.
+[[nodiscard]] std::string refusal_by_config(const SourceTensor& tensor, const QuantConfig& quant);
 
-/// Checks the scheme that was found by a weight's tensors against quant_method. Methods that are
-/// not known may have any scheme.
+/// Checks the scheme that was found by a weight's tensors against quant_method.
 ///
+/// Requires: is_decoded_config(quant).
 /// Throws: quant_mismatch, naming both.
 void check_method(const QuantConfig& quant, const WeightInfo& info);
 

@@ -256,7 +256,7 @@ def test_a_method_that_the_tensors_contradict(method, tmp_path):
     assert caught.value.path == str(tmp_path / "config.json")
 
 
-@pytest.mark.parametrize("method", ["fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "new"])
+@pytest.mark.parametrize("method", ["fp8", "fbgemm_fp8", "compressed-tensors", "modelopt"])
 @pytest.mark.parametrize("nested", [True, False])
 def test_methods_that_the_tensors_fit(nested, method, tmp_path):
     config = {"quantization_config": {"quant_method": method}}
