@@ -20,6 +20,7 @@
 #include "dequant/columns.hpp"
 #include "dequant/scale_type.hpp"
 #include "schemes/claims.hpp"
+#include "schemes/conv1d.hpp"
 #include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
@@ -267,8 +268,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
   } else if (parts.g_idx != nullptr) {
     mismatch(parts.list(), "awq has no g_idx");
   }
-  checkpoint.claim(qweight, std::string(module) + ".weight",
-                   std::make_unique<ColumnWeight>(parts, form));
+  claim_linear(qweight, qweight, std::string(module) + ".weight",
+               std::make_unique<ColumnWeight>(parts, form), checkpoint);
 }
 
 }  // namespace safetensors::weights

@@ -27,6 +27,7 @@
 #include "dequant/ggml_types.hpp"
 #include "dequant/table4.hpp"
 #include "schemes/claims.hpp"
+#include "schemes/conv1d.hpp"
 #include "schemes/embedded_json.hpp"
 #include "schemes/scheme.hpp"
 
@@ -315,8 +316,8 @@ void claim_bnb_4bit(const SourceTensor& quant_state, Checkpoint& checkpoint) {
       {reinterpret_cast<const char*>(text.bytes.data()), text.bytes.size()}, quant_state);
   Bnb4State state = read_state(json, name.ends_with("nf4"), quant_state);
   check_bnb_4bit(parts, state);
-  checkpoint.claim(quant_state, std::string(weight),
-                   std::make_unique<Bnb4Weight>(parts, std::move(state)));
+  claim_linear(quant_state, *parts.weight, std::string(weight),
+               std::make_unique<Bnb4Weight>(parts, std::move(state)), checkpoint);
 }
 
 void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint) {
@@ -333,8 +334,8 @@ void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint) {
   if (format != nullptr && !has(format, Dtype::kU8, 1)) {
     mismatch(std::array{part_of(*weight), part_of(*format)}, "weight_format must be one U8");
   }
-  checkpoint.claim(scb, std::string(weight->info->name),
-                   std::make_unique<BnbInt8Weight>(*weight, scb, format));
+  claim_linear(scb, *weight, std::string(weight->info->name),
+               std::make_unique<BnbInt8Weight>(*weight, scb, format), checkpoint);
 }
 
 }  // namespace safetensors::weights

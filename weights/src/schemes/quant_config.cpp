@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "common/fail.hpp"
 #include "config/json_section.hpp"
+#include "schemes/conv1d.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -193,11 +194,8 @@ const Json* with_method(const Json& outer) {
   return object->find("quant_method") != nullptr ? object : nullptr;
 }
 
-}  // namespace
-
-QuantConfig read_quant_config(const Json* config, const Files& files,
-                              const std::filesystem::path& folder, bool has_qweight,
-                              const Limits& limits) {
+QuantConfig read_method(const Json* config, const Files& files, const std::filesystem::path& folder,
+                        bool has_qweight, const Limits& limits) {
   if (config != nullptr) {
     const Json* text = config->find("text_config");
     const Json* json = with_method(*config);
@@ -227,6 +225,16 @@ QuantConfig read_quant_config(const Json* config, const Files& files,
     return read_fields(file, path, std::string(method));
   }
   return {};
+}
+
+}  // namespace
+
+QuantConfig read_quant_config(const Json* config, const Files& files,
+                              const std::filesystem::path& folder, bool has_qweight,
+                              const Limits& limits) {
+  QuantConfig quant = read_method(config, files, folder, has_qweight, limits);
+  quant.has_conv1d = has_conv1d(config);
+  return quant;
 }
 
 }  // namespace safetensors::weights

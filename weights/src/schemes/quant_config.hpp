@@ -26,11 +26,12 @@ struct QuantConfig {
   std::optional<bool> symmetric;           ///< sym; the opposite of zero_point
   std::optional<std::array<std::uint32_t, 2>> block_size;  ///< weight_block_size: rows, columns
   CtGroups groups;                                         ///< config_groups
-  std::string variant;            ///< of awq and gptq, in lower case: "gemm", "gptq_v2" ...
-  bool has_rules = false;         ///< rules for single modules, of GPTQModel or auto-round
-  std::vector<ModuleRule> rules;  ///< entries that must match a module
-  std::string refusal;            ///< why nothing is decoded: fields that change what weights mean
-  std::filesystem::path path;     ///< of the file, for errors
+  std::string variant;             ///< of awq and gptq, in lower case: "gemm", "gptq_v2" ...
+  bool has_rules = false;          ///< rules for single modules, of GPTQModel or auto-round
+  std::vector<ModuleRule> rules;   ///< entries that must match a module
+  std::optional<bool> has_conv1d;  ///< has_conv1d() of config.json, also without a method
+  std::string refusal;             ///< why nothing is decoded: fields that change what weights mean
+  std::filesystem::path path;      ///< of the file, for errors
 };
 
 /// Reads the configuration: `quantization_config` of config.json or of its text_config, else
