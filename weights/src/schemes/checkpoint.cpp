@@ -11,6 +11,14 @@
 #include "schemes/scheme.hpp"
 
 namespace safetensors::weights {
+namespace {
+
+/// Returns whether a name has the ending. The module may have no name: then ".scale" is "scale".
+bool has_ending(std::string_view name, std::string_view ending) noexcept {
+  return name.ends_with(ending) || (ending.rfind('.') == 0 && name == ending.substr(1));
+}
+
+}  // namespace
 
 Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
     : tensors_(tensors), quant_(quant), owners_(tensors.all().size(), kNobody) {
@@ -21,7 +29,7 @@ Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
   for (const SourceTensor& tensor : tensors.all()) {
     if (!settled_.empty() && settled_.contains(module_with_parts(tensor.info->name))) continue;
     for (const Scheme& scheme : all_schemes()) {
-      if (!tensor.info->name.ends_with(scheme.ending)) continue;
+      if (!has_ending(tensor.info->name, scheme.ending)) continue;
       const std::size_t before = claims_.size();
       scheme.claim(tensor, *this);
       if (claims_.size() != before || refused_.contains(&tensor)) break;
@@ -30,9 +38,11 @@ Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
   Owners dropped = check_parts();
   check_activations(dropped);
   drop(dropped);
+  note_quantised();
 }
 
 const SourceTensor* Checkpoint::find(std::string_view module, std::string_view ending) const {
+  if (module.empty() && ending.starts_with('.')) ending.remove_prefix(1);
   std::string name(module);
   name += ending;
   const auto found = names_.find(name, [&](std::size_t i) { return name_of(i); });
@@ -60,6 +70,7 @@ void Checkpoint::claim(const SourceTensor& by, std::string name,
     }
     other = owner;
   }
+  if (name.starts_with('.')) name.erase(0, 1);  // the module has no name
   claims_.push_back({std::move(name), std::move(weight)});
 }
 
@@ -79,11 +90,18 @@ Checkpoint::Owners Checkpoint::check_parts() {
   std::vector<std::string_view> left;
   for_each_codes(all, [&](const ModuleCodes& module) {
     left.clear();
+    const std::uint64_t stack = stack_of(all[module.tensor]);
+    const auto is_apart = [&](const ModuleCodes::Beside& beside) {
+      return is_no_part(beside.role) &&
+             (!is_extra_role(beside.role) ||
+              is_scale_of_activations(all[beside.tensor], stack, has_heads()));
+    };
     const bool is_owned = owners_[module.tensor] != kNobody;
     for (const ModuleCodes::Beside& beside : module.besides) {
-      // A claimed weight has the name of a tensor "weight" beside it: an error of its own.
-      const bool is_same_name = is_owned && beside.role == "weight";
-      if (owners_[beside.tensor] == kNobody && !is_no_part(beside.role) && !is_same_name) {
+      // A claimed weight has the name of a tensor "weight" beside it: an error of its own. It also
+      // has its parts, and needs no loose ones.
+      const bool is_other = is_owned && (beside.role == "weight" || beside.is_loose);
+      if (owners_[beside.tensor] == kNobody && !is_apart(beside) && !is_other) {
         left.push_back(beside.role);
       }
     }
@@ -98,8 +116,9 @@ Checkpoint::Owners Checkpoint::check_parts() {
     }
     for (const ModuleCodes::Beside& beside : module.besides) {
       const SourceTensor& tensor = all[beside.tensor];
-      const bool is_plain = !is_code_type(tensor.info->dtype) || is_no_part(beside.role);
-      if (!is_plain && !refused_.contains(&tensor)) refuse(tensor, refusal->text);
+      const bool is_plain = !is_code_type(tensor.info->dtype) || is_apart(beside) ||
+                            (beside.is_loose && is_claimed(tensor));
+      if (!is_plain && !refused_.contains(&tensor)) refuse(tensor, *refused_.at(&codes));
     }
   });
   return dropped;
@@ -160,9 +179,23 @@ void Checkpoint::drop(const Owners& owners) {
   }
 }
 
-bool Checkpoint::is_extra(const SourceTensor& tensor) const noexcept {
-  if (claims_.empty() && quant_.method.empty()) return false;
-  return is_extra_role(part_of(tensor).role);
+/// Notes the modules with decoded weights, and those above, which have the scales of caches.
+void Checkpoint::note_quantised() {
+  for (const Claim& claim : claims_) {
+    const SourceTensor& codes = *claim.weight->parts().front().tensor;
+    const std::string_view module = module_with_parts(codes.info->name);
+    const std::size_t end = module.rfind('.');
+    quantised_[module] = stack_of(codes);
+    quantised_.emplace(module.substr(0, end == std::string_view::npos ? 0 : end), 0);
+  }
+}
+
+bool Checkpoint::is_extra(const SourceTensor& tensor) const {
+  if (!is_extra_role(part_of(tensor).role)) return false;
+  const auto found = quantised_.find(module_with_parts(tensor.info->name));
+  if (found == quantised_.end() && quant_.method.empty()) return false;
+  return is_scale_of_activations(tensor, found == quantised_.end() ? 0 : found->second,
+                                 has_heads());
 }
 
 const std::string* Checkpoint::refusal_of(const SourceTensor& tensor) {

@@ -39,7 +39,8 @@ class Checkpoint {
   [[nodiscard]] const QuantConfig& quant() const noexcept { return quant_; }
   /// Returns all tensors, sorted by name.
   [[nodiscard]] std::span<const SourceTensor> tensors() const noexcept { return tensors_.all(); }
-  /// Returns the tensor `module` + `ending`, or nullptr.
+  /// Returns the tensor `module` + `ending`, or nullptr. If the module has no name, the first point
+  /// of the ending is left out: "weight".
   [[nodiscard]] const SourceTensor* find(std::string_view module, std::string_view ending) const;
   /// Returns the metadata of the tensor's file by key.
   using Metadata = std::map<std::string_view, std::string_view>;
@@ -77,8 +78,9 @@ class Checkpoint {
   [[nodiscard]] bool is_claimed(const SourceTensor& tensor) const noexcept {
     return owners_[index_of(tensor)] != kNobody;
   }
-  /// Returns whether the tensor is a scale of activations or caches, which is no weight.
-  [[nodiscard]] bool is_extra(const SourceTensor& tensor) const noexcept;
+  /// Returns whether the tensor is a scale of activations or caches, which is no weight: by its
+  /// name and shape, and because there are quantised weights beside it or a configuration.
+  [[nodiscard]] bool is_extra(const SourceTensor& tensor) const;
   /// Returns whether the parts of the tensor's module do not let it be decoded.
   [[nodiscard]] bool refuses(const SourceTensor& tensor) const {
     return refused_.contains(&tensor);
@@ -99,6 +101,9 @@ class Checkpoint {
   /// Refuses matrices beside activations that are divided by scales, and adds to the owners.
   void check_activations(Owners& dropped);
   void drop(const Owners& owners);
+  void note_quantised();
+  /// Returns whether caches may have a scale for each head, as compressed-tensors' may.
+  [[nodiscard]] bool has_heads() const noexcept { return quant_.method == "compressed-tensors"; }
   [[nodiscard]] std::string_view name_of(std::size_t tensor) const noexcept {
     return tensors_.all()[tensor].info->name;
   }
@@ -115,7 +120,8 @@ class Checkpoint {
   std::set<std::string> refusals_;
   std::map<const SourceTensor*, const std::string*> refused_;
   std::set<std::string_view> settled_;
-  std::map<const SafeOpen*, Metadata> metadata_;  ///< of files for which a scheme asked
+  std::map<std::string_view, std::uint64_t> quantised_;  ///< modules, with stack_of() their codes
+  std::map<const SafeOpen*, Metadata> metadata_;         ///< of files for which a scheme asked
   Remarks remarks_;
 };
 

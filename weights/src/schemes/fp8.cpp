@@ -192,7 +192,7 @@ void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint) {
   Fp8Parts parts{nullptr, &scale};
   std::string_view module;
   if (role == "scale" || role == "qscale_weight" || role == "scale_weight") {
-    module = name.substr(0, name.size() - role.size() - 1);
+    module = module_of(scale);
     parts.weight = checkpoint.find(module, ".weight");
   } else {
     // "M.weight_scale" belongs to "M.weight", and "X_scale_inv" to the stacked experts X.
@@ -205,9 +205,7 @@ void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint) {
   if (role == "scale_weight") parts.global = checkpoint.find(module, ".scale_weight_tensor");
   parts.columns = checkpoint.find(module, ".pre_quant_scale");
   parts.zero = checkpoint.find(module, ".weight_zero_point");
-  std::string plain(parts.weight->info->name);
-  if (!plain.ends_with(".weight")) plain += ".weight";
-  claim_scaled(parts, std::move(plain), scale, checkpoint);
+  claim_scaled(parts, std::string(parts.weight->info->name), scale, checkpoint);
 }
 
 void claim_floats(const SourceTensor& codes, const SourceTensor& scale, std::string name,

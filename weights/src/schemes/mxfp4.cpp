@@ -6,6 +6,9 @@
 //
 // X is "down_proj", or "gate_up_proj", in which rows 0, 2, 4 ... are those of the gate and rows 1,
 // 3, 5 ... those of up. These become two weights, and two biases.
+//
+// OpenAI's own files have the same tensors as X.blocks and X.scales, for parameters X of their own
+// model: mlp1_weight, whose rows alternate likewise and stay so, and mlp2_weight.
 #include <algorithm>
 #include <string>
 
@@ -190,17 +193,20 @@ void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint) {
   constexpr std::string_view kEnding = "_blocks";
   constexpr std::string_view kBoth = "gate_up_proj";
   const std::string_view name = blocks.info->name;
-  const std::string_view module = name.substr(0, name.size() - kEnding.size());
-  const SourceTensor* scales = checkpoint.find(module, "_scales");
+  const bool is_openai = part_of(blocks).role == "blocks";
+  const std::string_view module =
+      is_openai ? module_of(blocks) : name.substr(0, name.size() - kEnding.size());
+  if (is_openai && module.empty()) return;
+  const SourceTensor* scales = checkpoint.find(module, is_openai ? ".scales" : "_scales");
   if (scales == nullptr) return;
   // Tensors of other schemes may have the same names. Without a configuration, types and shapes
   // decide.
   const bool fits = are_bytes(blocks, *scales) && are_groups(blocks, *scales);
   if (!fits && checkpoint.quant().method.empty()) return;
-  const bool is_split = module.ends_with(kBoth);
+  const bool is_split = !is_openai && module.ends_with(kBoth);
   check_shapes(blocks, *scales, is_split);
   if (!is_split) {
-    checkpoint.claim(blocks, std::string(module) + ".weight",
+    checkpoint.claim(blocks, std::string(module) + (is_openai ? "" : ".weight"),
                      std::make_unique<Mxfp4Weight>(blocks, *scales, Rows{}));
     return;
   }

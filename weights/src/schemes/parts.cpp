@@ -11,8 +11,8 @@ namespace safetensors::weights {
 namespace {
 
 /// Names of codes without their modules, beside which every tensor of the module counts.
-constexpr std::string_view kCodeLeaves[] = {"weight", "qweight", "weight_packed", "weight._data",
-                                            "weight._data._data"};
+constexpr std::string_view kCodeLeaves[] = {"blocks",        "qweight",      "weight",
+                                            "weight_packed", "weight._data", "weight._data._data"};
 
 /// Last components of the names of scales that belong to activations and caches.
 constexpr std::string_view kExtras[] = {
@@ -36,6 +36,12 @@ constexpr std::string_view kExtras[] = {
 
 /// Statistics of batch norms, whose weights may be cast to F8.
 constexpr std::string_view kStatistics[] = {"num_batches_tracked", "running_mean", "running_var"};
+
+/// What names of scales, zero points and tables of values contain, and names that contain it
+/// although no codes depend on them: the temperature of CLIP, and shifts and scales of activations
+/// by time in diffusion models.
+constexpr std::string_view kPartWords[] = {"SCB", "absmax", "codebook", "scale", "zero"};
+constexpr std::string_view kOtherWords[] = {"logit_scale", "scale_shift"};
 
 std::uint8_t set_of(Dtype dtype) noexcept {
   switch (dtype) {
@@ -80,22 +86,33 @@ bool is_code_leaf(std::string_view leaf) noexcept {
   return std::ranges::find(kCodeLeaves, leaf) != std::end(kCodeLeaves);
 }
 
+/// Returns whether a tensor with this name in its module may be a part of codes beside it.
+bool is_like_part(std::string_view leaf) noexcept {
+  const auto has = [&](std::string_view word) { return leaf.find(word) != std::string_view::npos; };
+  return std::ranges::any_of(kPartWords, has) && std::ranges::none_of(kOtherWords, has) &&
+         !is_no_part(leaf);
+}
+
 /// The tensors of one module.
 class Module {
  public:
   explicit Module(std::span<const SourceTensor> tensors) : tensors_(tensors) {}
 
-  void clear() noexcept { leaves_.clear(); }
+  void clear() noexcept {
+    leaves_.clear();
+    loose_.clear();
+  }
   void add(std::string_view leaf, std::uint32_t tensor) { leaves_.push_back({leaf, tensor}); }
 
   void look_at_codes(const std::function<void(const ModuleCodes&)>& look) {
     const bool has_leaf = std::ranges::any_of(leaves_, [&](const ModuleCodes::Beside& each) {
       return is_code_leaf(each.role) && is_code_type(dtype_of(each));
     });
+    if (!has_leaf) find_loose();
     for (const ModuleCodes::Beside& each : leaves_) {
       if (!is_code_type(dtype_of(each))) continue;
       const bool is_leaf = is_code_leaf(each.role);
-      if (!is_leaf && (has_leaf || tensors_[each.tensor].info->shape.size() < 2)) continue;
+      if (!is_leaf && (has_leaf || !has_axes(each))) continue;
       set_codes(each, is_leaf);
       look(codes_);
     }
@@ -104,6 +121,54 @@ class Module {
  private:
   Dtype dtype_of(const ModuleCodes::Beside& each) const noexcept {
     return tensors_[each.tensor].info->dtype;
+  }
+
+  bool has_axes(const ModuleCodes::Beside& each) const noexcept {
+    return tensors_[each.tensor].info->shape.size() > 1;
+  }
+
+  /// Returns whether the name is that of codes X and "_LEAF".
+  bool is_part_of_codes(std::string_view role) const {
+    for (std::size_t end = role.rfind('_'); end != std::string_view::npos && end != 0;
+         end = role.rfind('_', end - 1)) {
+      const auto found =
+          std::ranges::lower_bound(leaves_, role.substr(0, end), {}, &ModuleCodes::Beside::role);
+      if (found != leaves_.end() && found->role == role.substr(0, end) && has_axes(*found) &&
+          is_code_type(dtype_of(*found))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void find_loose() {
+    for (const ModuleCodes::Beside& each : leaves_) {
+      if (is_like_part(each.role) && !is_part_of_codes(each.role)) {
+        loose_.push_back({tensors_[each.tensor].info->name, each.tensor, true});
+      }
+    }
+  }
+
+  /// Adds the tensors beside codes X that only their names tell.
+  void add_others(const ModuleCodes::Beside& codes) {
+    const SourceTensor& tensor = tensors_[codes.tensor];
+    std::string inner(tensor.info->name);
+    inner += '.';
+    const auto name_of = [](const SourceTensor& each) -> std::string_view {
+      return each.info->name;
+    };
+    for (auto each = std::ranges::lower_bound(tensors_, std::string_view(inner), {}, name_of);
+         each != tensors_.end() && name_of(*each).starts_with(inner); ++each) {
+      if (is_no_part(name_of(*each).substr(inner.size()))) continue;
+      codes_.besides.push_back(
+          {name_of(*each), static_cast<std::uint32_t>(each - tensors_.begin())});
+    }
+    // A part that has the type of F8 codes was cast to it with them.
+    if (is_like_part(codes.role) || is_no_part(codes.role)) return;
+    for (const ModuleCodes::Beside& each : loose_) {
+      const bool is_cast = is_f8(tensor.info->dtype) && dtype_of(each) == tensor.info->dtype;
+      if (!is_cast) codes_.besides.push_back(each);
+    }
   }
 
   void set_codes(const ModuleCodes::Beside& codes, bool is_leaf) {
@@ -126,10 +191,12 @@ class Module {
       if (each.tensor == codes.tensor || !each.role.starts_with(stem_)) continue;
       codes_.besides.push_back({each.role.substr(stem_.size()), each.tensor});
     }
+    if (codes_.role.empty()) add_others(codes);
   }
 
   std::span<const SourceTensor> tensors_;
-  std::vector<ModuleCodes::Beside> leaves_;  ///< their roles are names without the module's
+  std::vector<ModuleCodes::Beside> leaves_;  ///< sorted by their roles, names without the module's
+  std::vector<ModuleCodes::Beside> loose_;
   ModuleCodes codes_;
   std::string stem_;
 };
@@ -149,6 +216,15 @@ bool is_code_type(Dtype dtype) noexcept {
 
 bool is_extra_role(std::string_view role) noexcept {
   return std::ranges::binary_search(kExtras, role);
+}
+
+bool is_scale_of_activations(const SourceTensor& tensor, std::uint64_t stack,
+                             bool has_heads) noexcept {
+  const auto& shape = tensor.info->shape;
+  const auto is_one = [](std::uint64_t axis) { return axis == 1; };
+  if (std::ranges::all_of(shape, is_one)) return true;
+  if (!std::ranges::all_of(shape.subspan(1), is_one)) return false;
+  return shape.front() == stack || (has_heads && shape.size() == 3);
 }
 
 bool is_no_part(std::string_view role) noexcept {

@@ -43,32 +43,53 @@ struct SchemeParts {
 /// Returns whether codes of this type are floats of 8 bits. E8M0 is a type of scales.
 [[nodiscard]] bool is_f8(Dtype dtype) noexcept;
 
-/// Returns whether a tensor with this last component of its name belongs to activations or caches.
+/// Returns whether a tensor with this last component of its name may belong to activations or
+/// caches. Its shape decides: see is_scale_of_activations().
 [[nodiscard]] bool is_extra_role(std::string_view role) noexcept;
 
-/// Returns whether the values of codes do not depend on a tensor with this role beside them.
+/// Returns whether a tensor with such a name has the shape of a scale of activations: one number;
+/// one for each matrix of the stack of codes beside it; or, if `has_heads`, one for each head of a
+/// cache: [heads, 1, 1]. Parameters of the same names are vectors. `stack` is the number of
+/// matrices, 0 if the codes are no stack.
+[[nodiscard]] bool is_scale_of_activations(const SourceTensor& tensor, std::uint64_t stack,
+                                           bool has_heads) noexcept;
+
+/// Returns whether the values of codes do not depend on a tensor with this role beside them, if it
+/// has the shape that its role demands.
 [[nodiscard]] bool is_no_part(std::string_view role) noexcept;
+
+/// Returns the number of matrices of codes: their first axis if they have more than two, else 0.
+[[nodiscard]] inline std::uint64_t stack_of(const SourceTensor& codes) noexcept {
+  const auto& shape = codes.info->shape;
+  return shape.size() > 2 ? shape.front() : 0;
+}
 
 /// A tensor that may hold codes, and those beside it:
 ///
 ///     codes                            beside them
-///     M.weight, M.qweight and others   M.LEAF, M.weight.LEAF
+///     M.weight, M.qweight, M.blocks ... M.LEAF, M.weight.LEAF
 ///     M.X, with two axes or more       M.X_LEAF                 (experts in one tensor)
 ///     M.X_blocks                       M.X_LEAF                 (gpt-oss)
 ///     M._X_qdata, M.X:qdata            M._X_LEAF, M.X:LEAF      (torchao)
 ///
-/// Modules above and below M have no influence.
+/// Beside X are also the tensors X.LEAF, and those of M that are named like scales, zero points or
+/// codebooks and are no part of another tensor: they may be X's by a convention that is not known.
+/// Other modules above and below M have no influence.
 struct ModuleCodes {
   struct Beside {
-    std::string_view role;  ///< "LEAF" or "weight.LEAF"
+    std::string_view role;  ///< "LEAF" or "weight.LEAF"; the whole name if it is none of these
     std::uint32_t tensor;   ///< its index
+    bool is_loose = false;  ///< whether only its name tells that it may be a part
   };
   std::uint32_t tensor = 0;  ///< index of the codes
   std::string_view role;     ///< "weight", ...; "blocks", "qdata"; empty for X
   std::vector<Beside> besides;
 };
 
-/// Calls `look` for each tensor that may hold codes. Takes time that is linear in their number.
+/// Calls `look` for each tensor that may hold codes. Takes time that is linear in their number,
+/// unless one module has most of them.
+///
+/// Requires: the tensors are sorted by name.
 void for_each_codes(std::span<const SourceTensor> tensors,
                     const std::function<void(const ModuleCodes&)>& look);
 

@@ -17,6 +17,7 @@ constexpr Scheme kSchemes[] = {
     {":qdata", &claim_torchao},
     {".qweight", &claim_awq_gptq},
     {"_blocks", &claim_mxfp4},
+    {".blocks", &claim_mxfp4},
     {"_scale_inv", &claim_fp8},
     {"_scale", &claim_fp8},
     {".scale", &claim_fp8},

@@ -149,9 +149,19 @@ def test_stacks_of_experts(shape, wide, tmp_path):
         EXPERTS + "down_proj_scale_inv": stored,
     }
     with open_weights(write_model(tmp_path, tensors, config, shards=2)) as w:
-        t = w["layers.3.ffn.experts.down.weight"]
+        t = w["layers.3.ffn.experts.down"]
+        assert t.source == EXPERTS + "down_proj"
         assert list(t.parts()) == ["down_proj", "down_proj_scale_inv"]
         check_values(t, TABLES["F8_E4M3"][q] * wanted)
+
+
+@pytest.mark.parametrize("scale", ["weight_scale", "weight_scale_inv"])
+def test_a_weight_without_a_module(scale, tmp_path):
+    q = codes(4, 8)
+    tensors = {"weight": ("F8_E4M3", q), scale: np.ones(1, np.float32)}
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        assert [*w, *w.unmapped] == ["weight"]
+        check_values(w["weight"], TABLES["F8_E4M3"][q])
 
 
 def test_rows_are_decoded_alone(tmp_path):
@@ -307,17 +317,20 @@ def test_what_is_not_fused(tmp_path):
 
 
 def test_scales_of_activations_are_extras(tmp_path):
-    tensors = fp8("q", 128, 300, scale_of("F32", 1)[1])
-    tensors[ATTENTION + "q_proj.input_scale"] = np.float32([0.5])
-    tensors[ATTENTION + "k_scale"] = np.float32([2.0])
-    tensors["model.layers.10.self_attn.k_scale"] = np.float32([3.0])
-    tensors["model.other"] = np.float32([2.0])
-    with open_weights(write_model(tmp_path, tensors)) as w:
-        assert sorted(w.extras) == sorted(
-            name for name in tensors if name.endswith(("k_scale", "input_scale"))
-        )
+    here = {
+        ATTENTION + "q_proj.input_scale": np.float32([0.5]),
+        ATTENTION + "k_scale": np.ones(1, np.float32),
+    }
+    far = "model.layers.10.self_attn.k_scale"  # no quantised weights are beside it
+    tensors = fp8("q", 128, 300, scale_of("F32", 1)[1]) | here
+    tensors |= {far: np.ones(1, np.float32), "model.other": np.ones(1, np.float32)}
+    with open_weights(write_model(tmp_path / "bare", tensors)) as w:
+        assert sorted(w.extras) == sorted(here)
+        assert w.unmapped == [far, "model.other"]
+        assert w[ATTENTION + "k_scale"].numpy().tolist() == [1.0]
+    with open_weights(write_model(tmp_path / "stated", tensors, BLOCKS)) as w:
+        assert sorted(w.extras) == sorted([*here, far])
         assert w.unmapped == ["model.other"]
-        assert w[ATTENTION + "k_scale"].numpy().tolist() == [2.0]
 
 
 def test_plain_models_have_no_extras(tmp_path):

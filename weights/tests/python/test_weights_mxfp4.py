@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from safetensors.weights import SchemeParams, WeightsError, detect_format, open_weights
+from safetensors.numpy import load_file
+from safetensors.weights import SchemeParams, WeightsError, convert, detect_format, open_weights
 from weights_support.scheme_models import (
     E2M1,
     E8M0,
@@ -80,6 +81,29 @@ def test_experts(shards, config, mmap, tmp_path):
             t = w[HERE + part + ".weight"]
             assert (t.storage, t.scheme, t.type_name, t.code) == ("scheme", "mxfp4", "mxfp4", 122)
             assert t.scheme_params == SchemeParams(4, 1, 32, True)
+
+
+def test_files_of_openai(tmp_path):
+    """They have the same blocks and scales, for parameters with the names of OpenAI's model."""
+    mlp = "block.1.mlp."
+    up, down = quantised(E, 2 * F, K), quantised(E, K, F)
+    tensors = {
+        mlp + "mlp1_weight.blocks": up[0],
+        mlp + "mlp1_weight.scales": up[1],
+        mlp + "mlp1_bias": RNG.normal(size=(E, 2 * F)).astype(np.float32),
+        mlp + "mlp2_weight.blocks": down[0],
+        mlp + "mlp2_weight.scales": down[1],
+    }
+    with open_weights(write_model(tmp_path, tensors, {"num_hidden_layers": 2})) as w:
+        assert (w[mlp + "mlp1_weight"].scheme, w.warnings) == ("mxfp4", [])
+        assert w.unmapped == [mlp + "mlp1_bias", mlp + "mlp1_weight", mlp + "mlp2_weight"]
+        check_values(w[mlp + "mlp1_weight"], values_of(*up))
+        check_values(w[mlp + "mlp2_weight"], values_of(*down))
+    convert(tmp_path, tmp_path / "out", dtype="f32")
+    (file,) = (tmp_path / "out").glob("*.safetensors")
+    found = load_file(file)
+    assert set(found) == {mlp + "mlp1_bias", mlp + "mlp1_weight", mlp + "mlp2_weight"}
+    np.testing.assert_array_equal(found[mlp + "mlp1_weight"], values_of(*up))
 
 
 def test_stored_bytes(tmp_path):

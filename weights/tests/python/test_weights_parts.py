@@ -129,6 +129,49 @@ def test_a_tensor_on_which_no_weight_depends(extra, tmp_path):
             np.testing.assert_array_equal(w[name].numpy(), wanted)
 
 
+@pytest.mark.parametrize("extra", ["input_scale", "k_scale", "output_scale", "v_zero_point"])
+@pytest.mark.parametrize("shape", [(32,), (32, 1, 1), (2, 2)])
+def test_parameters_that_have_the_names_of_scales(extra, shape, tmp_path):
+    """The names of scales of activations do not tell: learned vectors have them, too."""
+    stem = "blocks.0.attn."
+    learned = RNG.normal(size=shape).astype(np.float32)
+    quantised = {stem + "to_q.weight": F8, stem + "to_q.weight_scale": ones(1)}
+    write_model(tmp_path / "above", quantised | {stem + extra: learned, stem + "q_scale": ones(1)})
+    with open_weights(tmp_path / "above") as w:
+        assert (w.warnings, w.extras) == ([], [stem + "q_scale"])
+        np.testing.assert_array_equal(w[stem + extra].numpy(), learned)
+    convert(tmp_path / "above", tmp_path / "out")
+    with open_weights(tmp_path / "out") as w:
+        assert {*w, *w.unmapped} == {stem + extra, stem + "to_q.weight"}
+        np.testing.assert_array_equal(w[stem + extra].numpy(), learned)
+    # Beside codes, values may depend on it.
+    model = write_model(tmp_path / "beside", quantised | {stem + "to_q." + extra: learned})
+    with pytest.raises(WeightsError, match=f"`{extra}` beside it is no part of that scheme"):
+        convert(model, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    # Far from quantised weights, they are no scales even if they are single numbers.
+    model = write_model(tmp_path / "far", quantised | {"head." + extra: ones(1)})
+    with open_weights(model) as w:
+        assert w.extras == []
+
+
+def test_scales_of_stacks_and_heads(tmp_path):
+    experts, attention = "model.layers.0.mlp.experts.", "model.layers.0.self_attn."
+    tensors = {
+        experts + "weight": ("F8_E4M3", codes(3, 32, 64)),
+        experts + "weight_scale": ones(3, 1, 1),
+        experts + "input_scale": ones(3),
+        attention + "k_scale": ones(4, 1, 1),
+        attention + "v_scale": ones(4),
+    }
+    config = {"quantization_config": {"quant_method": "compressed-tensors"}}
+    with open_weights(write_model(tmp_path / "ct", tensors, config)) as w:
+        assert w.warnings == []
+        assert w.extras == [experts + "input_scale", attention + "k_scale"]
+    with open_weights(write_model(tmp_path / "none", tensors)) as w:
+        assert w.extras == [experts + "input_scale"]
+
+
 F8 = ("F8_E4M3", codes(32, 64))
 UNKNOWN = {
     "unknown scale": {"weight": F8, "my_scale": ones()},
@@ -230,7 +273,7 @@ def test_stacked_experts_without_a_module(tmp_path):
         experts + "gate_up_proj_input_scale": ones(2),
     }
     with open_weights(write_model(tmp_path, tensors)) as w:
-        assert w["layers.0.ffn.experts.down.weight"].scheme == "fp8"
+        assert w["layers.0.ffn.experts.down"].scheme == "fp8"
         (name,) = [n for n in [*w, *w.unmapped] if w[n].source == experts + "gate_up_proj"]
         with pytest.raises(WeightsError, match="U8 codes with `weight_scale` beside them"):
             w[name].numpy("float32")

@@ -160,3 +160,111 @@ def test_scales_of_an_activation(method, act, tmp_path):
         by_source = {w[name].source: w[name] for name in [*w, *w.unmapped]}
         assert by_source[LAYER + "mlp.norm.weight"].is_decoded
         assert by_source[LAYER + act + ".scales"].is_decoded
+
+
+def int8(array):
+    most = np.abs(array).max(-1)
+    return {".weight": np.rint(array / most[:, None] * 127).astype(np.int8), ".SCB": most}, None
+
+
+@pytest.mark.parametrize(
+    ("form", "scheme", "config"),
+    [
+        (scheme_stores.awq, "awq", scheme_stores.AWQ),
+        (scheme_stores.gptq, "gptq", scheme_stores.GPTQ),
+        (scheme_stores.int4, "ct_int", CT),
+        (scheme_stores.nf4, "bnb_nf4", scheme_stores.NF4),
+        (int8, "bnb_int8", scheme_stores.NF4),
+    ],
+)
+def test_a_module_without_a_name(form, scheme, config, tmp_path):
+    tensors = {name.removeprefix("."): part for name, part in stored("", form).items()}
+    write_model(tmp_path / "bare", tensors, {"quantization_config": config, "model_type": "llama"})
+    named = {"m." + name: part for name, part in tensors.items()}
+    write_model(tmp_path / "named", named, {"quantization_config": config, "model_type": "llama"})
+    with open_weights(tmp_path / "bare") as w, open_weights(tmp_path / "named") as other:
+        assert ([*w, *w.unmapped], w.warnings) == (["weight"], [])
+        assert w["weight"].scheme == scheme
+        np.testing.assert_array_equal(w["weight"].numpy(), other["m.weight"].numpy())
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("I8", "weight_scale"), ("F8", "scale")])
+def test_codes_of_eight_bits_without_a_module(kind, scale, tmp_path):
+    codes = f8(4, 8) if kind == "F8" else RNG.integers(-99, 99, (4, 8), np.int8)
+    with open_weights(write_model(tmp_path, {"weight": codes, scale: normal(4, 1)})) as w:
+        assert ([*w, *w.unmapped], w["weight"].scheme) == (
+            ["weight"],
+            "fp8" if kind == "F8" else "int8",
+        )
+
+
+M = "double_blocks.0.img_attn.qkv."
+BYTES = RNG.integers(1, 99, (64, 32), np.uint8)
+OTHER_NAMES = {
+    "flux-fp8-api": {
+        "float8_data": f8(64, 64),
+        "weight": normal(1),
+        "scale": normal(),
+        "scale_reciprocal": normal(),
+        "input_scale": normal(),
+    },
+    "weight_fp8": {"weight_fp8": f8(64, 64), "weight_scale": normal()},
+    "weight_q": {"weight_q": f8(64, 64), "scale": normal(1)},
+    "quantized_weight": {"quantized_weight": f8(64, 64), "scale": normal(64)},
+    "beneath its name": {"w1": f8(64, 64), "w1.scale": normal()},
+    "anything beneath its name": {"w1": BYTES, "w1.shift": normal()},
+    "bytes": {"packed": BYTES, "absmax": normal(64)},
+    "signed bytes": {"weight_int8": BYTES.astype(np.int8), "SCB": normal(64)},
+    "words": {"packed": BYTES.astype(np.int32), "group_scales": normal(64, 4)},
+    "zeros alone": {"packed": BYTES, "zeros": normal(64)},
+    "a codebook": {"indices": BYTES, "codebook": normal(256)},
+    "scales of a type of codes": {"packed": BYTES, "scale": ("F8_E8M0", BYTES[:, :4])},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_NAMES)
+def test_codes_of_other_names_with_a_scale_beside_them(kind, tmp_path):
+    tensors = {M + role: part for role, part in OTHER_NAMES[kind].items()}
+    (codes,) = [name for name in tensors if name.endswith(tuple(list(OTHER_NAMES[kind])[:1]))]
+    write_model(tmp_path, tensors | {"norm.scale": normal(4)})
+    check_not_converted(tmp_path, codes, f"codes with `{M}.*` beside them: no scheme")
+    with open_weights(tmp_path) as w:
+        (line, *others) = w.warnings
+        assert "not decoded" in line
+        assert not any("has no scales beside it" in other for other in others)
+
+
+PLAIN_NAMES = {
+    "CLIP": {"text_projection": f8(8, 8), "logit_scale": normal()},
+    "diffusion": {"table": f8(8, 8), "scale_shift_table": normal(6, 8)},
+    "cast as a whole": {"proj": f8(8, 8), "layer_scale": f8(8)},
+    "a mask": {"bias": BYTES, "scale": normal()},
+    "activations": {"proj": f8(8, 8), "input_scale": normal(1)},
+    "the scale of another module": {"proj": f8(8, 8), "norm.scale": normal(8)},
+    "a bias beneath its name": {"w1": BYTES, "w1.bias": normal(64)},
+    "no axes": {"count": BYTES[0], "scale": normal(8)},
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN_NAMES)
+def test_plain_numbers_beside_a_scale_that_is_not_theirs(kind, tmp_path):
+    tensors = {M + role: part for role, part in PLAIN_NAMES[kind].items()}
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        assert all(w[name].is_decoded for name in [*w, *w.unmapped])
+
+
+def test_a_part_of_one_of_two_codes(tmp_path):
+    """`gate_scale_inv` is a part of `gate`, and says nothing about `up`."""
+    experts = LAYER + "experts."
+    tensors = {
+        experts + "gate": f8(2, 8, 8),
+        experts + "gate_scale_inv": normal(2, 1, 1),
+        experts + "up": f8(2, 8, 8),
+    }
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        by_source = {w[name].source: w[name] for name in [*w, *w.unmapped]}
+        assert by_source[experts + "gate"].scheme == "fp8"
+        assert by_source[experts + "up"].is_decoded
+    tensors[experts + "gate.zero"] = normal(1)
+    write_model(tmp_path, tensors)
+    check_not_converted(tmp_path, experts + "gate", "but `model.*gate.zero` beside it is no part")

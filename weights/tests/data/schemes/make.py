@@ -502,6 +502,14 @@ def rarer() -> None:
         q + "_weight_per_tensor_scale": scales(),
     }
     write_model(HERE / "torchao_tiles", tensors, config, metadata=metadata)
+    mlp = "block.0.mlp.mlp1_weight."  # OpenAI's own names
+    tensors = {
+        mlp + "blocks": codes(2, 6, 1, 16),
+        mlp + "scales": RNG.integers(120, 130, (2, 6, 1), np.uint8),
+        MLP + "experts.down_proj_blocks": codes(2, 5, 2, 16),
+        MLP + "experts.down_proj_scales": RNG.integers(120, 130, (2, 5, 2), np.uint8),
+    }
+    write_model(HERE / "mxfp4_openai", tensors, {"num_hidden_layers": 1})
 
 
 if __name__ == "__main__":
