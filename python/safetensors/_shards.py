@@ -14,6 +14,7 @@ from ._core import SafetensorError
 from ._errors import failure
 from ._model_folder import BY_RULE, Choice, FolderModel
 from ._paths import is_url
+from ._redact import redact
 
 if TYPE_CHECKING:
     from ._checking.verify import FileHashes, Verifier
@@ -134,12 +135,17 @@ def find_shards(
         raise TypeError("storage_options are settings for URLs, and filenames has none")
     found: list[ShardFile] = []
     for source in sources:
-        if isinstance(source, str) and is_url(source):
-            found += _in_cache(source, storage_options, choice) or of_url(
-                source, storage_options, choice
-            )
+        url = source if isinstance(source, str) and is_url(source) else ""
+        if url:
+            shards = _in_cache(url, storage_options, choice)
+            shards = shards or of_url(url, storage_options, choice)
         else:
-            found += _shards_of(source, choice)
+            shards = _shards_of(source, choice)
+        if not shards:
+            path = redact(url) or os.fsdecode(source)  # type: ignore[arg-type]
+            text = f"{path}: not an index of shards: it names no tensor"
+            raise failure("invalid_header_json", text, path=path)
+        found += shards
     if verify is not None and verify is not False:
         from ._checking.verify import verifier_of
 
@@ -234,9 +240,6 @@ def _shards_of_index(
     model: FolderModel | None = None,
 ) -> list[ShardFile]:
     """Returns the files that an index names, sorted by name."""
-    if not by_file:
-        text = f"{path}: not an index of shards: it names no tensor"
-        raise failure("no_model", text, path=path)
     directory = os.path.dirname(path)
     return [
         ShardFile(os.path.join(directory, file), names, path, None, total_size, model=model)

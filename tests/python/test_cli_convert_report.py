@@ -86,9 +86,10 @@ def test_names_of_gguf(tmp_path):
 def test_what_is_left_out(tmp_path):
     """Scales of activations, with the reason."""
     codes = raw("F8_E4M3", (4, 32), bytes(128))
-    tensors = {"a.weight": codes, "a.weight_scale": raw("F32", (1,))}
-    for name in ("a.input_scale", "b.input_scale", "c.input_scale"):
-        tensors[name] = raw("F32", (1,))
+    tensors = {}
+    for layer in "abc":
+        scales = {f"{layer}.{name}": raw("F32", (1,)) for name in ("weight_scale", "input_scale")}
+        tensors |= {f"{layer}.weight": codes, **scales}
     source = tmp_path / "in"
     source.mkdir()
     cli.write(source / "model.safetensors", tensors)
@@ -96,7 +97,7 @@ def test_what_is_left_out(tmp_path):
     assert found["left_out"] == {
         "it scales activations": ["a.input_scale", "b.input_scale", "c.input_scale"]
     }
-    assert found["source"]["tensors"] == 5
+    assert found["source"]["tensors"] == 9
     rows = rows_of(cli.output("convert", source, tmp_path / "2", "--dtype", "f32"))
     assert rows["left out"] == (
         "`a.input_scale`, `b.input_scale` and 1 more: it scales activations"

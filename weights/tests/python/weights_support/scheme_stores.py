@@ -63,6 +63,9 @@ def compressed(format_, **weights):
     }
 
 
+INT4 = compressed("pack-quantized", type="int", strategy="group", group_size=GROUP)
+
+
 def int4(array):
     groups = grouped(array)
     scales = (np.abs(groups).max(-1) / 7.5).astype(ml_dtypes.bfloat16)
