@@ -50,12 +50,11 @@ def renamed(path: str, metadata: Mapping[str, str], names: Mapping[str, str]) ->
         CliError: others than ComfyUI's name a tensor that gets a new name, or a layer would have
             two names.
     """
-    changed = {old: new for old, new in names.items() if old != new}
-    modules: dict[str, set[str]] = {}
-    for old, new in names.items():
-        modules.setdefault(_module_of(old), set()).add(_module_of(new))
     made = dict(metadata)
     if KEY in made:
+        modules: dict[str, set[str]] = {}
+        for old, new in names.items():
+            modules.setdefault(_module_of(old), set()).add(_module_of(new))
         table = _table(made[KEY], path)
         layers = {}
         for layer, what in table[_LAYERS].items():
@@ -68,7 +67,7 @@ def renamed(path: str, metadata: Mapping[str, str], names: Mapping[str, str]) ->
         made[KEY] = json.dumps({**table, _LAYERS: layers})
     for key, text in metadata.items():
         for said in {key, *_texts(text, path)} if key != KEY else ():
-            if said in changed:
+            if names.get(said, said) != said:
                 raise CliError(
                     f"{path}: metadata `{clipped(key)}` names tensor `{clipped(said)}`: it would "
                     "keep the old name"

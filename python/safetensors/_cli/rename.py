@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         source.select(placed, arguments.dtype)
         new = {each.tensor.name: name for name, each in placed.items()}
         source.metadata = layer_names.renamed(arguments.source, source.metadata, new)
-        content: writing.FileContent = _NewHeader(source)
+        content: writing.FileContent = _NewHeader(source, new)
         if arguments.dtype is not None or arguments.layout is not None:
             content = writing.FileContent(source, arguments.layout or "blocks")
         by_file: dict[File, list[str]] = {}
@@ -131,9 +131,11 @@ def _target(arguments: argparse.Namespace, source: ModelSource) -> writing.Targe
 class _NewHeader(writing.FileContent):
     """A file's data with a header of new names."""
 
-    def __init__(self, source: ModelSource) -> None:
+    def __init__(self, source: ModelSource, new: dict[str, str]) -> None:
+        """`new` has the new name of each tensor, by its old one."""
         super().__init__(source, "given")
         self._model = source
+        self._new = new
 
     def write(
         self,
@@ -155,6 +157,5 @@ class _NewHeader(writing.FileContent):
         """Returns the file that has these tensors, and its header with their new names."""
         file = self._model.placed[names[0]].file
         new = {self._model.placed[name].tensor.name: name for name in names}
-        every = {placed.tensor.name: name for name, placed in self._model.placed.items()}
-        metadata = file.metadata and layer_names.renamed(file.path, file.metadata, every)
+        metadata = file.metadata and layer_names.renamed(file.path, file.metadata, self._new)
         return file, file.new_header(metadata, new)
