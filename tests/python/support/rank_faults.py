@@ -3,8 +3,9 @@
     with Ranks(3, function, folder) as ranks:
         outcomes = ranks.outcomes()
 
-Each rank is a forked process. The store of the process group is a file, so that a rank that ends or
-hangs does not take it along.
+Each rank is a forked process. The store of the process group has a process of its own, so that a
+rank that ends or hangs does not take it along. A file would not do: if a rank is killed while it
+writes there, torch's FileStore waits for ever for the rest of what it wrote.
 """
 
 import datetime
@@ -12,7 +13,6 @@ import faulthandler
 import multiprocessing
 import os
 import signal
-import tempfile
 import time
 import traceback
 import warnings
@@ -43,21 +43,25 @@ class Ranks:
     """Processes that call `function(rank, *args)` with torch.distributed initialised.
 
     `works`: whether all ranks use the group afterwards. `host`: the rank that has the store; None:
-    it is a file.
+    a process that is no rank.
     """
 
     def __init__(self, size, function, *args, works=True, host=None):
         self.size = size
-        self._folder = tempfile.TemporaryDirectory()
-        where = os.path.join(self._folder.name, "store") if host is None else _free_port()
         context = multiprocessing.get_context("fork")
-        self._pipes, self.processes = [], []
+        self._pipes, self.processes, self._host = [], [], None
+        if host is None:
+            ours, theirs = context.Pipe(duplex=False)
+            self._host = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._host.start()
+            theirs.close()
+            port = ours.recv()
+        else:
+            port = _free_port()
         for rank in range(size):
             ours, theirs = context.Pipe(duplex=False)
-            store = (where, size, rank == host)
-            process = context.Process(
-                target=_rank, args=(theirs, rank, store, works, function, args)
-            )
+            place = (rank, size, port, rank == host)
+            process = context.Process(target=_rank, args=(theirs, place, works, function, args))
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -67,11 +71,10 @@ class Ranks:
         return self
 
     def __exit__(self, *_):
-        for process in self.processes:
+        for process in filter(None, [*self.processes, self._host]):
             if process.is_alive():
                 process.kill()
             process.join()
-        self._folder.cleanup()
 
     def outcome(self, rank):
         """Waits for one rank."""
@@ -106,7 +109,7 @@ def values(size, function, *args):
     return [outcome.value for outcome in found]
 
 
-def _rank(pipe, rank, place, works, function, args):
+def _rank(pipe, place, works, function, args):
     import torch
     import torch.distributed as dist
 
@@ -114,12 +117,8 @@ def _rank(pipe, rank, place, works, function, args):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    limit = datetime.timedelta(seconds=SECONDS)
-    where, size, is_host = place
-    if isinstance(where, str):
-        store = dist.FileStore(where, size)
-    else:
-        store = dist.TCPStore("127.0.0.1", where, size if is_host else None, is_host, limit, False)
+    rank, size, port, is_host = place
+    store, limit = _store(port, is_host), datetime.timedelta(seconds=SECONDS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
     dist.barrier()
     start = time.monotonic()
@@ -139,6 +138,19 @@ def _rank(pipe, rank, place, works, function, args):
         dist.barrier()
     dist.destroy_process_group()
     os._exit(0)
+
+
+def _store(port, is_host):
+    import torch.distributed as dist
+
+    limit = datetime.timedelta(seconds=SECONDS)
+    return dist.TCPStore("127.0.0.1", port, None, is_host, limit, wait_for_workers=False)
+
+
+def _serve(pipe):
+    store = _store(0, is_host=True)
+    pipe.send(store.port)
+    signal.pause()
 
 
 def _free_port():
