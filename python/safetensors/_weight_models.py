@@ -14,13 +14,11 @@ from ._errors import failure
 from ._extra import _describes_quantised, _parse_model_file_name
 from ._model_folder import BY_RULE, Choice
 from ._paths import is_url, open_at_once
+from ._saving.companions import QUANTISATION, tables_of
 
 if TYPE_CHECKING:
     from ._typing import Path
     from .weights import Weights
-
-_KEYS = ("quantization_config", "quantization")
-"""Entries of config.json: Hugging Face's, and MLX's."""
 
 
 def is_weight_model(path: Path, choice: Choice = BY_RULE) -> bool:
@@ -47,6 +45,17 @@ def is_gguf(path: Path, choice: Choice) -> bool:
         return bool(layer.detect_format(path) == "gguf")
     except (layer.WeightsError, OSError, ValueError):
         return False
+
+
+def gguf_models(folder: str) -> list[str]:
+    """Returns the GGUF models of a folder, of one in several files the first.
+
+    Requires: is_gguf(folder).
+    """
+    layer = _layer()
+    assert layer is not None
+    found: list[str] = layer._gguf_models(folder)
+    return found
 
 
 def open_as_stored(
@@ -89,9 +98,7 @@ def _is_quantised(path: str) -> bool:
     if any(map(_describes_quantised, os.listdir(folder or "."))):
         return True
     config = _read_config(os.path.join(folder, "config.json"))
-    inner = config.get("text_config")
-    tables = [config, inner] if isinstance(inner, dict) else [config]
-    return any(table.get(key) for table in tables for key in _KEYS)
+    return any(table.get(key) for table in tables_of(config) for key in QUANTISATION)
 
 
 def _read_config(path: str) -> dict[str, Any]:

@@ -162,10 +162,7 @@ void dequantize(const WeightProvider& model, std::string_view name, py::handle o
 
 py::list paths(const std::vector<std::filesystem::path>& files) {
   py::list list;
-  for (const std::filesystem::path& file : files) {
-    const std::u8string text = file.u8string();
-    list.append(to_str({reinterpret_cast<const char*>(text.data()), text.size()}));
-  }
+  for (const std::filesystem::path& file : files) list.append(to_object(file));
   return list;
 }
 
@@ -235,6 +232,8 @@ void register_weights(py::module_& module) {
       .property("unmapped", [](const WeightProvider& model) { return texts(model.unmapped()); })
       .property("extras", [](const WeightProvider& model) { return texts(model.extras()); })
       .property("scheme", [](const WeightProvider& model) { return text_or_none(model.scheme()); })
+      .property("undecoded_method",
+                [](const WeightProvider& model) { return to_str(model.undecoded_method()); })
       .property("warnings", [](const WeightProvider& model) { return texts(model.warnings()); })
       .property("config", [](const WeightProvider& model) { return to_dict(model.config()); })
       .property("output_name", &output_name)
@@ -261,6 +260,13 @@ void register_weights(py::module_& module) {
         return to_str(name(without_gil([&] { return WeightProvider::detect_format(where); })));
       },
       py::arg("path"));
+  define(
+      module, "_gguf_models",
+      [](py::handle folder) {
+        const std::filesystem::path where = model_path_of(folder);
+        return paths(without_gil([&] { return WeightProvider::gguf_models(where); }));
+      },
+      py::arg("folder"));
 }
 
 }  // namespace safetensors::python

@@ -6,15 +6,13 @@ The status is 0 if all are valid, 1 if one is not, 2 if one could not be read.
 import argparse
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import _extra
 from .._model_folder import BY_RULE, SUFFIX, Choice, all_files, all_indexes
-from .._paths import visible
 from .._shards import ShardFile
-from .._weight_models import is_gguf
+from .._weight_models import gguf_models, is_gguf
 from . import diagnose, patches, repair, text, weight_model
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, choice_of, files_of, index_problems
@@ -48,10 +46,6 @@ class _Refused(Exception):
     def __init__(self, path: str, error: SafetensorError, start: bytes, details: list[str]) -> None:
         kind, message = diagnose.verdict_on(error, start, complaint(error, path))
         self.verdict = Verdict(path, kind, message, details)
-
-
-_PART = re.compile(r"-\d{5}(-of-\d{5}\.gguf)$")
-"""The end of the name of a GGUF file that is one of several."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,20 +96,10 @@ def verdicts_on(path: str, arguments: argparse.Namespace, read: bool, out: Outpu
         except CliError as error:
             return [*verdicts, Verdict(path, "model", str(error), [])]
     if os.path.isdir(path) and choice == BY_RULE and is_gguf(path, choice):
-        found = [os.path.join(path, name) for name in _gguf_models(path)]
+        found = gguf_models(path)
         if len(found) > 1:
             return [*verdicts, *(_check_weights(each, arguments, read, out) for each in found)]
     return [*verdicts, _check_weights(path, arguments, read, out)]
-
-
-def _gguf_models(folder: str) -> list[str]:
-    """Returns the GGUF files of a folder, of a model in several files the first."""
-    names = [name for name in visible(os.listdir(folder)) if name.endswith(".gguf")]
-    return [
-        name
-        for name in sorted(names)
-        if (first := _PART.sub(r"-00001\1", name)) == name or first not in names
-    ]
 
 
 def _check_weights(path: str, arguments: argparse.Namespace, read: bool, out: Output) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from .. import _extra, _json
@@ -14,9 +14,10 @@ from .._errors import failure
 from .._paths import open_at_once, visible
 from .._typing import Path
 
+QUANTISATION = ("quantization_config", "quantization")
+"""Entries of config.json about quantised tensors: Hugging Face's, and MLX's."""
 _CONFIG = "config.json"
 _DTYPES = ("torch_dtype", "dtype")
-_QUANTISATION = ("quantization", "quantization_config")
 _MAX_NBYTES = 64 << 20
 _MAX_NAMES = 10
 """How many files an error names."""
@@ -168,14 +169,23 @@ def _plain_config(data: bytes, dtype: str | None, path: str, fail: Fail) -> byte
         raise fail(f"{path} is not a configuration: {error}", path) from None
 
 
-def _make_plain(table: dict[str, Any], dtype: str | None) -> bool:
-    """Removes the entries of quantisation, and changes the types, at any depth of tables such as
-    `text_config`. Returns whether there were any."""
-    changed = bool([table.pop(key) for key in _QUANTISATION if key in table])
-    for key, value in table.items():
-        if key in _DTYPES and dtype and isinstance(value, str):
-            changed |= value != dtype
-            table[key] = dtype
-        elif key.endswith("_config") and isinstance(value, dict):
-            changed |= _make_plain(value, dtype)
+def tables_of(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields a config.json and the configurations of parts in it, such as its `text_config`, at any
+    depth."""
+    yield config
+    for key, value in config.items():
+        if key.endswith("_config") and isinstance(value, dict):
+            yield from tables_of(value)
+
+
+def _make_plain(config: dict[str, Any], dtype: str | None) -> bool:
+    """Removes the entries of quantisation, and changes the types. Returns whether there were
+    any."""
+    changed = False
+    for table in tables_of(config):
+        changed |= bool([table.pop(key) for key in QUANTISATION if key in table])
+        for key in _DTYPES:
+            if dtype and isinstance(table.get(key), str):
+                changed |= table[key] != dtype
+                table[key] = dtype
     return changed

@@ -18,7 +18,7 @@ from safetensors._weights import WeightsError
 from . import _gpt_oss, _rearranged
 from ._convert_units import NBYTES, UNIT_VALUES, Output, Unit, most_values
 from ._hf_names import HfNames, NameCounts
-from ._made import Made
+from ._made import MAX_EXPERTS, Made
 from ._model import Weights, open_weights
 from ._tensor import WeightTensor
 
@@ -36,7 +36,6 @@ _COLUMN_UNIT_VALUES = 1 << 22
 _COLUMN_SCHEMES = ("awq", "gptq")
 _MAX_ROW = 1 << 25
 """Values of the longest row that is decoded: 128 MiB of F32."""
-_MAX_EXPERTS = 1 << 16
 _ONE_ROW = (".shared_expert_gate.weight", ".moe_statics.e_score_correction_bias")
 """Matrices of one row in checkpoints, which are vectors in GGUF files."""
 _MAX_STORED = 256 << 20
@@ -85,6 +84,7 @@ class Plan:
                 self._find_outputs()
             except WeightsError as error:
                 raise _without_options(error) from None
+            self._refuse_undecoded_method()
             named = DECODED.get(self._wanted or "")
             self.companions = Companions(src, True, named, _companion_error)
             self._miss_config()
@@ -113,6 +113,21 @@ class Plan:
             self._renames = weights.format == "gguf"
         self.notes += weights.warnings
         return weights
+
+    def _refuse_undecoded_method(self) -> None:
+        """Its layers may round or transform floats, too, and the result's configuration would lack
+        the method."""
+        method = self.weights._model.undecoded_method
+        if not method:
+            return
+        path = os.path.join(os.path.dirname(self.weights.files[0]), "config.json")
+        raise failure_of(
+            WeightsError,
+            "unsupported",
+            f"{path}: quant_method is `{method}`, which is not decoded: the model cannot be "
+            "converted to one without it",
+            path=path,
+        )
 
     def _miss_config(self) -> None:
         kind = self.weights.metadata.get("general.type", "model")
@@ -216,11 +231,11 @@ class Plan:
             self.outputs.append(place)
             return
         experts, rows = shape[0], math.prod(shape[1:-1])
-        if math.prod(shape) == 0 or experts > _MAX_EXPERTS:
+        if math.prod(shape) == 0 or experts > MAX_EXPERTS:
             raise self.error(
                 "unsupported",
                 tensor.name,
-                f"a stack of shape {list(shape)}; stacks of up to {_MAX_EXPERTS:,} experts that "
+                f"a stack of shape {list(shape)}; stacks of up to {MAX_EXPERTS:,} experts that "
                 "are not empty are converted",
             )
         for expert in range(experts):

@@ -6,7 +6,7 @@
 The columns 0, 2, 4 ... of gate_up_proj are the rows of gate, and 1, 3, 5 ... those of up.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from safetensors import _weights
@@ -58,27 +58,29 @@ def parts_of(found: Iterable[Joined]) -> set[str]:
 
 
 def fill_joined(
-    parts: tuple[str, ...], shape: tuple[int, ...], alternating: bool = True
+    parts: Sequence[str], shape: tuple[int, ...], alternating: bool = True
 ) -> Callable[[Any, int, int, Any, str], None]:
     """Returns a function that decodes rows of a joined tensor: of biases, or all of one expert.
-    Columns of the parts alternate, or follow each other."""
+    Columns of the parts alternate, or follow each other. The rows of one tensor that is both parts
+    are those of the first part, then those of the second."""
     columns = shape[-1] // len(parts)
     inner: int | None = shape[1] if len(shape) == 3 else None
+    shared = len(parts) // len(set(parts))
 
     def fill(model: Any, first: int, count: int, values: Any, kind: str) -> None:
         import numpy
 
         size = 4 if kind == "float32" else 2
         out = values.view(f"u{size}")
-        rows = count if inner is None else columns
-        width = columns if inner is None else inner
-        part = numpy.empty((rows, width), out.dtype)
-        begin = first if inner is None else first // inner * columns
         target = out.reshape(count, columns, len(parts))
         if not alternating:
             target = out.reshape(count, len(parts), columns).swapaxes(1, 2)
+        rows, width = (count, columns * shared) if inner is None else (columns, inner)
+        part = numpy.empty((rows, width), out.dtype)
         for i, name in enumerate(parts):
+            skipped = i % shared * columns
+            begin = first if inner is None else first // inner * columns * shared + skipped
             model.dequantize(name, part.reshape(-1).view("u1"), kind, begin, rows)
-            target[:, :, i] = part if inner is None else part.T
+            target[:, :, i] = part[:, skipped:][:, :columns] if inner is None else part.T
 
     return fill

@@ -17,6 +17,8 @@ Fill = Callable[[Any, int, int, Any, str], None]
 """`fill(model, begin, rows, values, kind)` writes decoded rows as bytes."""
 Rows = tuple[str, int, int]
 """The name of a tensor, its first row, and a number of rows."""
+MAX_EXPERTS = 1 << 16
+"""Experts of a stack that become tensors of their own."""
 
 
 class Made(NamedTuple):
@@ -64,13 +66,15 @@ def with_columns(source: str, order: Sequence[int]) -> Fill:
     return fill
 
 
-def changed(source: str, change: Callable[[Any], Any]) -> Fill:
-    """Returns a function that computes a vector in F32, and rounds once."""
+def changed(source: str, change: Callable[[Any], Any], count: int = 0) -> Fill:
+    """Returns a function that computes a vector in F32, and rounds once. `count` is how many values
+    the source has; 0: as many as the vector."""
 
     def fill(model: Any, begin: int, rows: int, values: Any, kind: str) -> None:
         import numpy
 
-        decoded = numpy.empty(len(values) // numpy.dtype(BITS[kind]).itemsize, numpy.float32)
+        size = count or len(values) // numpy.dtype(BITS[kind]).itemsize
+        decoded = numpy.empty(size, numpy.float32)
         model.dequantize(source, decoded.view("u1"), "float32", 0, -1)
         values.view(BITS[kind])[:] = rounded(change(decoded), kind)
 
@@ -102,17 +106,21 @@ def whole(source: str) -> Fill:
 
 
 def reordered(
-    weights: Weights, names: HfNames, name: str, pieces: Sequence[tuple[int, int]]
+    weights: Weights,
+    names: HfNames,
+    name: str,
+    pieces: Sequence[tuple[int, int]],
+    target: str | None = None,
 ) -> Made:
-    """Returns a weight or bias whose rows are in another order: each piece is a first row and a
-    number of rows."""
-    shape = weights[name].shape
+    """Returns a weight or bias of the rows of another, in another order: each piece is a first row
+    and a number of rows. Without a target, it has the name of the other."""
+    shape = (sum(rows for _, rows in pieces), *weights[name].shape[1:])
     if len(shape) == 2:
         fill = gathered([(name, first, rows) for first, rows in pieces])
     else:
         order = [first + i for first, rows in pieces for i in range(rows)]
-        fill = changed(name, operator.itemgetter(order))
-    return Made(name_of(names, name), shape, (name,), fill)
+        fill = changed(name, operator.itemgetter(order), weights[name].shape[0])
+    return Made(name_of(names, target or name), shape, (name,), fill)
 
 
 def made_conv1d(weights: Weights, names: HfNames, name: str) -> Made:

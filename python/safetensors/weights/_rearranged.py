@@ -8,10 +8,12 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ._attention import alternating, alternating_qk, grouped_qkv, split_qkv
 from ._gpt_oss import fill_joined
 from ._hf_names import HfNames
 from ._made import (
     BITS,
+    MAX_EXPERTS,
     Fill,
     Made,
     bad_shape,
@@ -21,7 +23,6 @@ from ._made import (
     layers_with,
     made_conv1d,
     name_of,
-    reordered,
     rounded,
     shape_of,
 )
@@ -40,38 +41,76 @@ def is_rearranged(architecture: str) -> bool:
 def made_of(weights: Weights, names: HfNames) -> list[Made]:
     """Returns what has to be made of a model that is open with its own layout."""
     rules = _RULES.get(weights.config.architecture or "", ())
-    return [made for rule in rules for made in rule(weights, names)]
+    found = [made for rule in rules for made in rule(weights, names)]
+    found += split_qkv(weights, names, alternating_qk in rules)
+    return [*found, *_split_experts(weights, names)]
 
 
 # Experts that a checkpoint keeps in one tensor
+
+
+def _gate_and_up(weights: Weights, names: HfNames, param: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields the name of each joined tensor, and its parts: gate and up; or twice the tensor whose
+    rows are those of gate, then those of up, as llama.cpp's --fuse-gate-up-exps writes it."""
+    for start in layers_with(weights, names, f"ffn.experts.gate_up.{param}"):
+        name = f"{start}ffn.experts.gate_up.{param}"
+        yield name, [name, name]
+    for start in layers_with(weights, names, f"ffn.experts.gate.{param}"):
+        parts = [f"{start}ffn.experts.{part}.{param}" for part in ("gate", "up")]
+        if parts[1] in weights:
+            yield f"{start}ffn.experts.gate_up.{param}", parts
 
 
 def _transposed_experts(
     weights: Weights, names: HfNames, alternating: bool = False
 ) -> Iterator[Made]:
     """Llama 4: gate is the first half of the columns of a transposed matrix, and up the second."""
-    for start in layers_with(weights, names, "ffn.experts.gate.weight"):
-        for target, parts in (("gate_up", ("gate", "up")), ("down", ("down",))):
-            sources = tuple(f"{start}ffn.experts.{part}.weight" for part in parts)
-            if not all(each in weights for each in sources):
-                continue
-            experts, rows, columns = shape_of(weights, sources, 3)
-            shape = (experts, columns, rows * len(parts))
-            name = name_of(names, f"{start}ffn.experts.{target}.weight")
-            fill = fill_joined(sources, shape, alternating)
-            yield Made(name, shape, sources, fill, columns * rows * len(parts))
+    found = [*_gate_and_up(weights, names, "weight")]
+    for start in layers_with(weights, names, "ffn.experts.down.weight"):
+        found.append((f"{start}ffn.experts.down.weight", [f"{start}ffn.experts.down.weight"]))
+    for target, parts in found:
+        sources = tuple(dict.fromkeys(parts))
+        experts, rows, columns = shape_of(weights, sources, 3)
+        rows = _whole_rows(weights, parts[0], rows * len(sources), len(parts))
+        shape = (experts, columns, rows)
+        fill = fill_joined(parts, shape, alternating)
+        yield Made(name_of(names, target), shape, sources, fill, columns * rows)
 
 
 def _joined_experts(weights: Weights, names: HfNames) -> Iterator[Made]:
     """gpt-oss: gate and up alternate in the columns, also of their biases."""
     yield from _transposed_experts(weights, names, alternating=True)
-    for start in layers_with(weights, names, "ffn.experts.gate.bias"):
-        sources = tuple(f"{start}ffn.experts.{part}.bias" for part in ("gate", "up"))
-        if sources[1] not in weights:
-            continue
+    for target, parts in _gate_and_up(weights, names, "bias"):
+        sources = tuple(dict.fromkeys(parts))
         experts, rows = shape_of(weights, sources, 2)
-        name = name_of(names, f"{start}ffn.experts.gate_up.bias")
-        yield Made(name, (experts, 2 * rows), sources, fill_joined(sources, (experts, 2 * rows)))
+        shape = (experts, _whole_rows(weights, parts[0], rows * len(sources), len(parts)))
+        yield Made(name_of(names, target), shape, sources, fill_joined(parts, shape))
+
+
+def _whole_rows(weights: Weights, name: str, rows: int, parts: int = 2) -> int:
+    """Returns the rows of all parts. Raises WeightsError if the parts are not of equal size."""
+    if rows % parts:
+        raise bad_shape(weights, name, f"gate and up: {rows} rows are an odd number")
+    return rows
+
+
+def _split_experts(weights: Weights, names: HfNames) -> Iterator[Made]:
+    """Gate and up in one stack, of which the checkpoint has two matrices for each expert."""
+    for start in layers_with(weights, names, "ffn.experts.gate_up.weight"):
+        name = f"{start}ffn.experts.gate_up.weight"
+        found = (names.of(f"{start}ffn.experts.{part}.weight") for part in ("gate", "up"))
+        targets = [each.name for each in found if each is not None and each.is_stack]
+        if names.of(name) is not None or len(targets) != 2:
+            continue
+        experts, rows, columns = shape_of(weights, [name], 3)
+        half = _whole_rows(weights, name, rows) // 2
+        if experts > MAX_EXPERTS:
+            raise bad_shape(weights, name, f"up to {MAX_EXPERTS:,} experts")
+        for i, target in enumerate(targets):
+            for expert in range(experts):
+                pieces = [(name, expert * rows + i * half, half)]
+                part = target.replace("{}", str(expert))
+                yield Made(part, (half, columns), (name,), gathered(pieces))
 
 
 def _concatenated(module: str) -> Rule:
@@ -144,64 +183,9 @@ def _fill_kv_b(k: str, v: str, rank: int, nope: int, length: int) -> Fill:
     return fill
 
 
-# Rows of queries, keys and values
-
-
-def _grouped_qkv(weights: Weights, names: HfNames) -> Iterator[Made]:
-    """BLOOM, GPT-NeoX and Falcon: each head of keys follows its heads of queries, and precedes its
-    head of values. The file has all queries, then all keys, then all values."""
-    config = weights.config
-    for param in ("weight", "bias"):
-        for start in layers_with(weights, names, f"attention.qkv.{param}"):
-            name = f"{start}attention.qkv.{param}"
-            rows = weights[name].shape[0]
-            heads, groups = config.n_heads or 0, config.n_kv_heads or 0
-            if 0 in (heads, groups) or heads % groups or rows % (heads + 2 * groups):
-                raise bad_shape(weights, name, f"{heads} heads of queries and {groups} of keys")
-            length, shared = rows // (heads + 2 * groups), heads // groups
-            pieces = []
-            for group in range(groups):
-                pieces.append((group * shared * length, shared * length))
-                pieces.append(((heads + group) * length, length))
-                pieces.append(((heads + groups + group) * length, length))
-            yield reordered(weights, names, name, pieces)
-
-
-def _interleaved(weights: Weights, names: HfNames) -> Iterator[Made]:
-    """Rows of the first and the second half of a head alternate, as in Llama's files."""
-    config = weights.config
-    for part, all_heads, of_layers in (
-        ("q", config.n_heads, config.n_heads_of_layers),
-        ("k", config.n_kv_heads, config.n_kv_heads_of_layers),
-    ):
-        for param in ("weight", "bias"):
-            for start in layers_with(weights, names, f"attention.{part}.{param}"):
-                name = f"{start}attention.{part}.{param}"
-                layer = int(start.split(".")[1])
-                heads = all_heads or 0
-                if of_layers:
-                    heads = of_layers[layer] if layer < len(of_layers) else 0
-                yield _alternating(weights, names, name, heads)
-
-
-def _alternating(weights: Weights, names: HfNames, name: str, heads: Any) -> Made:
-    rows = weights[name].shape[0]
-    if not isinstance(heads, int) or heads < 1 or rows % (2 * heads):
-        raise bad_shape(weights, name, f"{heads} heads of an even number of rows")
-    half = rows // heads // 2
-    pieces = [
-        (head * 2 * half + 2 * i + odd, 1)
-        for head in range(heads)
-        for odd in range(2)
-        for i in range(half)
-    ]
-    return reordered(weights, names, name, pieces)
-
-
 def _muse_glimmer(weights: Weights, names: HfNames) -> Iterator[Made]:
     """The norms of layers are raised by one, the last is not."""
-    yield from lowered_norms(weights, names, "output_norm.weight")
-    yield from _interleaved(weights, names)
+    return lowered_norms(weights, names, "output_norm.weight")
 
 
 # Others
@@ -273,31 +257,31 @@ def _towers(weights: Weights, names: HfNames) -> Iterator[Made]:
         heads = weights.metadata.get("clip.vision.attention.head_count")
         for part in ("q", "k"):
             for start in layers_with(weights, names, f"attention.{part}.weight", "vision.layers"):
-                yield _alternating(weights, names, f"{start}attention.{part}.weight", heads)
+                yield alternating(weights, names, f"{start}attention.{part}.weight", heads)
     norm = "projector.soft_emb_norm.weight"
     if kind == "gemma3" and norm in weights:
         fill = changed(norm, lambda values: values - 1)
         yield Made(name_of(names, norm), shape_of(weights, [norm], 1), (norm,), fill)
 
 
-_SSM_HYBRID: tuple[Rule, ...] = (state_space, _interleaved)
+_SSM_HYBRID: tuple[Rule, ...] = (state_space, alternating_qk)
 _GRANITE_EXPERTS: tuple[Rule, ...] = (
     _concatenated("ffn.experts"),
     _concatenated("ffn.shared_expert"),
 )
 _RULES: dict[str, tuple[Rule, ...]] = {
     "apertus": (_xielu,),
-    "bloom": (_grouped_qkv,),
+    "bloom": (grouped_qkv,),
     "clip": (_towers,),
     "dbrx": (_flat_experts,),
     "deepseek2": (_latent,),
     "deepseek32": (_latent,),
-    "falcon": (_grouped_qkv,),
+    "falcon": (grouped_qkv,),
     "gemma3n": (_first_rows,),
     "glm-dsa": (_latent,),
     "gpt-oss": (_joined_experts,),
     "gpt2": (_transposed,),
-    "gptneox": (_grouped_qkv,),
+    "gptneox": (grouped_qkv,),
     "granitehybrid": (*_SSM_HYBRID, *_GRANITE_EXPERTS, _concatenated("ffn")),
     "granitemoe": _GRANITE_EXPERTS,
     "jamba": (state_space,),
@@ -308,7 +292,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "mamba": (state_space,),
     "mamba2": (state_space,),
     "mistral4": (_latent,),
-    "muse-glimmer": (_muse_glimmer,),
+    "muse-glimmer": (_muse_glimmer, alternating_qk),
     "nemotron_h": _SSM_HYBRID,
     "nemotron_h_moe": _SSM_HYBRID,
     "qwen35": (qwen35,),

@@ -16,6 +16,7 @@ from ._made import (
     logarithms,
     made_conv1d,
     name_of,
+    reordered,
     shape_of,
     whole,
     with_columns,
@@ -163,6 +164,23 @@ def delta_attention(weights: Weights, names: HfNames) -> Iterator[Made]:
                     raise bad_shape(weights, name, "a convolution of [1, rows, 1, columns]")
                 new = (shape[1], 1, shape[3])
                 yield Made(name_of(names, name), new, (name,), gathered([(name, 0, shape[1])]))
+        yield from _split_channels(weights, names, start)
+
+
+def _split_channels(weights: Weights, names: HfNames, start: str) -> Iterator[Made]:
+    """Queries, keys and values in one matrix (see `split_qkv`): a row for each channel of their
+    convolutions."""
+    qkv = f"{start}attention.qkv.weight"
+    if qkv not in weights:
+        return
+    first, rows = 0, shape_of(weights, [qkv], 2)[0]
+    channels = [f"{start}ssm.conv1d_{part}.weight" for part in "qkv"]
+    counts = [weights[name].shape[1] if name in weights else 0 for name in channels]
+    if sum(counts) != rows or 0 in counts:
+        raise bad_shape(weights, qkv, f"convolutions of {counts} channels: it has {rows} rows")
+    for part, count in zip("qkv", counts, strict=True):
+        yield reordered(weights, names, qkv, [(first, count)], f"{start}attention.{part}.weight")
+        first += count
 
 
 # State spaces

@@ -242,7 +242,9 @@ void GgufBackend::gather(std::size_t tensor, RowRange units, std::byte* to,
   // Reads whole heads, because a row may come from anywhere in its head.
   const std::uint64_t head = stored.undo.rows.head_rows;
   const std::uint64_t begin = units.begin / head * head;
-  const std::uint64_t end = (units.end + head - 1) / head * head;
+  // The rows behind the last head of q and k may be no whole head.
+  const auto all = static_cast<std::uint64_t>(model_.tensor(tensor).shape.front());
+  const std::uint64_t end = std::min(divide_up(units.end, head) * head, all);
   const StoredBytes heads = stored.source->bytes(begin * nbytes, end * nbytes, interrupt);
   for (std::uint64_t unit = units.begin; unit < units.end; ++unit) {
     const std::uint64_t from = stored.undo.rows.source(unit) - begin;

@@ -1,5 +1,7 @@
 #include "gguf/layout.hpp"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/text.hpp"
@@ -14,6 +16,10 @@ namespace {
 Conversion conversion_of(const ModelConfig& config) {
   const auto known = find_gguf_architecture(config.architecture.value_or(""));
   return known ? known->conversion : Conversion::unrecorded;
+}
+
+std::uint64_t number(const std::optional<std::int64_t>& value) noexcept {
+  return static_cast<std::uint64_t>(value.value_or(0));
 }
 
 }  // namespace
@@ -42,24 +48,39 @@ Undo undo_of(const WeightInfo& info, const ModelConfig& config, const std::files
   const NameParts parts = split_param(
       std::string_view(info.name).substr(0, info.name.size() - (is_adapter ? kAdapter.size() : 0)));
   const LayerModule place = split_layer(parts.module);
-  const bool is_q = place.module == "attention.q";
-  if (place.layer.empty() || (!is_q && place.module != "attention.k")) return undo;
+  const bool is_fused = place.module == "attention.qkv";
+  const bool has_q = is_fused || place.module == "attention.q";
+  const bool has_k = is_fused || place.module == "attention.k";
+  if (place.layer.empty() || (!has_q && !has_k)) return undo;
   if (parts.param != "weight" && parts.param != "bias") return undo;
-  const auto heads = is_q ? of_layer(config.n_heads_of_layers, config.n_heads, place.layer)
-                          : of_layer(config.n_kv_heads_of_layers, config.n_kv_heads, place.layer);
-  const std::int64_t rows = info.shape.front();
+  const auto q = number(of_layer(config.n_heads_of_layers, config.n_heads, place.layer));
+  const auto k = number(of_layer(config.n_kv_heads_of_layers, config.n_kv_heads, place.layer));
+  const auto rows = static_cast<std::uint64_t>(info.shape.front());
   if (rows == 0) return undo;
-  if (is_adapter && !heads) {
+  const bool are_stated = (!has_q || q != 0) && (!has_k || k != 0);
+  if (is_adapter && !are_stated) {
     fail(Errc::unsupported, path, info.source,
          "layout \"hf\" of an adapter: rows of q and k were reordered by heads, whose number the "
          "file does not state");
   }
-  if (!heads || *heads == 0 || rows % *heads != 0 || rows / *heads % 2 != 0) {
+  const std::uint64_t head_dim = number(config.head_dim);
+  const std::uint64_t v_head_dim = config.v_head_dim ? number(config.v_head_dim) : head_dim;
+  // No overflow: each number is below 2^31.
+  if (is_fused && (!are_stated || head_dim == 0 || (q + k) * head_dim + k * v_head_dim != rows)) {
     fail(Errc::bad_shape, path, info.source,
-         std::to_string(rows) + " rows do not divide into " + std::to_string(heads.value_or(0)) +
+         std::to_string(rows) + " rows are not those of " + std::to_string(q) +
+             " heads of queries and " + std::to_string(k) + " of keys, of " +
+             std::to_string(head_dim) + " rows, and as many of values, of " +
+             std::to_string(v_head_dim));
+  }
+  const std::uint64_t heads = (has_q ? q : 0) + (has_k ? k : 0);
+  const std::uint64_t reordered = is_fused ? heads * head_dim : rows;
+  if (heads == 0 || reordered % heads != 0 || reordered / heads % 2 != 0) {
+    fail(Errc::bad_shape, path, info.source,
+         std::to_string(reordered) + " rows do not divide into " + std::to_string(heads) +
              " heads of an even number of rows");
   }
-  undo.rows.head_rows = static_cast<std::uint64_t>(rows / *heads);
+  undo.rows = {reordered / heads, reordered};
   return undo;
 }
 

@@ -17,12 +17,16 @@ namespace safetensors::weights {
 ///
 ///     checkpoint   0   1   2   3 | 4   5   6   7      (head_rows = 8)
 ///     GGUF         0   4   1   5 | 2   6   3   7
+///
+/// In a fused q, k and v, the rows of v follow those of q and k, and keep their order.
 struct RowOrder {
   std::uint64_t head_rows = 0;  ///< rows of a head, an even number; 0 if rows were not reordered
+  std::uint64_t end = 0;        ///< the first row behind those that were reordered
 
   /// Returns the row of the GGUF file that is row `row` of the checkpoint: row i of a head's first
   /// half is at 2i, row i of its second half at 2i + 1.
   [[nodiscard]] std::uint64_t source(std::uint64_t row) const noexcept {
+    if (row >= end) return row;
     const std::uint64_t half = head_rows / 2;
     const std::uint64_t in_head = row % head_rows;
     return row - in_head + 2 * (in_head % half) + in_head / half;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -164,36 +165,31 @@ const GgufSource* GgufSet::find(std::string_view name) const noexcept {
   return at ? &tensors_[*at] : nullptr;
 }
 
-namespace {
-
-bool is_gguf_file(const fs::path& path) {
+std::vector<fs::path> gguf_models(const Files& files, const fs::path& directory) {
+  std::vector<fs::path> paths = files.list(directory);
   // macOS writes a hidden file `._NAME` beside each file on foreign file systems.
-  return path.extension() == ".gguf" && !path.filename().u8string().starts_with(u8'.');
-}
-
-}  // namespace
-
-bool has_gguf(const Files& files, const fs::path& directory) {
-  return std::ranges::any_of(files.list(directory), is_gguf_file);
+  std::erase_if(paths, [](const fs::path& path) {
+    return path.extension() != ".gguf" || path.filename().u8string().starts_with(u8'.');
+  });
+  std::ranges::sort(paths);
+  std::set<std::u8string> models;
+  std::erase_if(paths, [&](const fs::path& path) {
+    // Parts of one model have the same name here: their stem and number of parts.
+    const auto part = part_name_of(path);
+    return part && !models.insert(part_path({}, *part, 0).u8string()).second;
+  });
+  return paths;
 }
 
 std::optional<fs::path> find_gguf(const Files& files, const fs::path& directory) {
-  // Parts of one model have the same name here: their stem and number of parts.
-  const auto model_of = [](const fs::path& path) {
-    const auto part = part_name_of(path);
-    return part ? part_path({}, *part, 0).u8string() : path.filename().u8string();
-  };
-  std::optional<fs::path> found;
-  for (const fs::path& path : files.list(directory)) {
-    if (!is_gguf_file(path)) continue;
-    if (found && model_of(*found) != model_of(path)) {
-      fail(Errc::unsupported, directory, {},
-           "there are several GGUF models, among them `" + display_path(found->filename()) +
-               "` and `" + display_path(path.filename()) + "`: name one of them");
-    }
-    if (!found || path < *found) found = path;
+  const std::vector<fs::path> models = gguf_models(files, directory);
+  if (models.empty()) return std::nullopt;
+  if (models.size() > 1) {
+    fail(Errc::unsupported, directory, {},
+         "there are several GGUF models, among them `" + display_path(models[0].filename()) +
+             "` and `" + display_path(models[1].filename()) + "`: name one of them");
   }
-  return found;
+  return models.front();
 }
 
 }  // namespace safetensors::weights

@@ -64,12 +64,13 @@ class GgufSet {
   NameIndex index_;
 };
 
-/// Returns whether a directory has *.gguf files that are not hidden. Throws: io.
-[[nodiscard]] bool has_gguf(const Files& files, const std::filesystem::path& directory);
-/// Returns the GGUF model of a directory: its only *.gguf file, or a part of its only split model.
-/// Returns nothing if there is none.
+/// Returns the GGUF models of a directory, in the order of their names: *.gguf files that are not
+/// hidden, and of each split model the first part that is there. Throws: io.
+[[nodiscard]] std::vector<std::filesystem::path> gguf_models(
+    const Files& files, const std::filesystem::path& directory);
+/// Returns the only GGUF model of a directory; nothing if there is none.
 ///
-/// Throws: io; unsupported if there are several models.
+/// Throws: io; unsupported if there are several.
 [[nodiscard]] std::optional<std::filesystem::path> find_gguf(
     const Files& files, const std::filesystem::path& directory);
 

@@ -227,6 +227,7 @@ void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quan
     remarks.note(info, remark);
     model_.add(std::move(info), is_mapped);
   }
+  if (!is_decoded_config(quant)) model_.undecoded_method = quant.method;
   if (!quant.method.empty() && !is_quantised) {
     model_.warnings.push_back("quant_method is `" + clipped(quant.method) +
                               "`, but no tensor is quantised");

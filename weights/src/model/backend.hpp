@@ -33,6 +33,7 @@ struct Model {
   std::vector<WeightInfo> others;   ///< those without, sorted by their names in the file
   std::vector<std::string> extras;  ///< names of the others that are scales of activations
   std::vector<std::string> warnings;
+  std::string undecoded_method;  ///< quant_method, if tensors of it are not decoded
   ModelMetadata metadata;
 
   /// Returns a tensor by its index: first the tensors with canonical names, then the others.

@@ -52,7 +52,8 @@ Kind find_kind(const Files& files, const fs::path& path, const ModelChoice& choi
     return path.extension() == ".json" ? Kind::safetensors : kind_of_file(files, path);
   }
   const bool is_chosen = !choice.name.empty() || !choice.variant.empty();
-  const bool is_gguf = !is_chosen && has_gguf(files, path) && !has_safetensors(files, path, choice);
+  const bool is_gguf =
+      !is_chosen && !gguf_models(files, path).empty() && !has_safetensors(files, path, choice);
   return is_gguf ? Kind::gguf : Kind::safetensors;
 }
 

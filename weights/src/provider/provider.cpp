@@ -11,6 +11,7 @@
 #include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "common/fail.hpp"
+#include "gguf/set.hpp"
 #include "model/backend.hpp"
 #include "model/norm_offset.hpp"
 #include "provider/buffer_cache.hpp"
@@ -288,8 +289,17 @@ Format WeightProvider::detect_format(const std::filesystem::path& path) {
   return format_of(path);
 }
 
+std::vector<std::filesystem::path> WeightProvider::gguf_models(
+    const std::filesystem::path& directory) {
+  check_path(directory);
+  return weights::gguf_models(Files(), directory);
+}
+
 Format WeightProvider::format() const noexcept { return impl_->model().format; }
 std::string_view WeightProvider::scheme() const noexcept { return impl_->scheme(); }
+std::string_view WeightProvider::undecoded_method() const noexcept {
+  return impl_->model().undecoded_method;
+}
 const std::filesystem::path& WeightProvider::path() const noexcept { return impl_->model().path; }
 const std::vector<std::filesystem::path>& WeightProvider::files() const noexcept {
   return impl_->model().files;

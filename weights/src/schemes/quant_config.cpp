@@ -69,7 +69,11 @@ constexpr RoundPacking kRoundPackings[] = {
 void read_auto_round(const Section& section, QuantConfig& config) {
   if (config.method.find("auto-round") == std::string::npos) return;  // "intel/auto-round"
   config.method = "auto-round";
-  const std::string packing = section.text({"packing_format"}).value_or("auto_gptq");
+  // Releases before packing_format have "backend": "auto_round:exllamav2", or "auto".
+  const auto older = section.text({"backend"}).value_or("");
+  const std::string packing =
+      section.text({"packing_format"})
+          .value_or(older.find(':') == std::string::npos ? "auto_gptq" : older);
   const auto activations = integer_within(section, config.path, {"act_bits"}, 1, 64);
   const auto kind = section.text({"data_type"}).value_or("int");
   if ((activations && *activations <= 8) || !kind.starts_with("int")) return;
@@ -106,11 +110,12 @@ constexpr std::string_view kCtFields[] = {
     "transform_config", "version",
 };
 
-/// Returns whether a value states nothing: null, an empty list or object.
+/// Returns whether a value states nothing: null, false, an empty list or object.
 bool is_blank(const Json& value) {
   const Json::Array* array = value.as_array();
   const Json::Object* object = value.as_object();
-  return value.is_null() || (array != nullptr && array->empty()) ||
+  const bool* flag = value.as_bool();
+  return value.is_null() || (flag != nullptr && !*flag) || (array != nullptr && array->empty()) ||
          (object != nullptr && object->empty());
 }
 
@@ -132,6 +137,21 @@ std::string activation_transform(const Json& transforms) {
     }
   }
   return {};
+}
+
+/// Fields of GPTQModel that change what weights mean, whatever their value is.
+constexpr std::pair<std::string_view, std::string_view> kOtherMeanings[] = {
+    {"rotation", "activations are transformed when the model runs"},
+    {"weight_scale_semantics", "its weights are divided by their scales"},
+};
+
+void read_other_meanings(const Json& json, QuantConfig& config) {
+  for (const auto& [key, meaning] : kOtherMeanings) {
+    const Json* value = json.find(key);
+    if (value == nullptr || is_blank(*value)) continue;
+    config.refusal = "quantization_config has `" + std::string(key) + "`: " + std::string(meaning);
+    return;
+  }
 }
 
 /// Finds fields of compressed-tensors that change what its weights mean.
@@ -175,6 +195,7 @@ QuantConfig read_fields(const Json& json, std::filesystem::path path, std::strin
   read_block_size(section, config);
   config.groups = CtGroups(json, config.path);
   config.rules = read_module_rules(json);
+  read_other_meanings(json, config);
   read_ct_fields(json, config);
   const CtGroup* group = config.groups.only();
   if (!config.block_size && group != nullptr) config.block_size = group->block_size;
@@ -187,20 +208,32 @@ constexpr std::pair<std::string_view, std::string_view> kOlderFiles[] = {
     {"quant_config.json", "awq"},
 };
 
-/// Returns the object with that name, if it states a method.
-const Json* with_method(const Json& outer) {
-  const Json* object = outer.find("quantization_config");
-  if (object == nullptr || object->as_object() == nullptr) return nullptr;
-  return object->find("quant_method") != nullptr ? object : nullptr;
+/// Returns the quantization_config that states a method: of the configuration, or of a part of it
+/// such as text_config, at any depth. Returns null if there is none.
+///
+/// Throws: config if two of them state different things.
+const Json* find_method(const Json& config, const std::filesystem::path& path) {
+  constexpr std::string_view kKey = "quantization_config";
+  const Json::Object* members = config.as_object();
+  if (members == nullptr) return nullptr;
+  const Json* found = nullptr;
+  for (const auto& [key, value] : *members) {
+    if (!key.ends_with("_config")) continue;
+    const bool is_own = key == kKey && value.find("quant_method") != nullptr;
+    const Json* each = is_own ? &value : find_method(value, path);
+    if (found != nullptr && each != nullptr && *found != *each) {
+      fail(Errc::config, path, kKey, "it is stated twice, and differently");
+    }
+    if (each != nullptr) found = each;
+  }
+  return found;
 }
 
 QuantConfig read_method(const Json* config, const Files& files, const std::filesystem::path& folder,
                         bool has_qweight, const Limits& limits) {
   if (config != nullptr) {
-    const Json* text = config->find("text_config");
-    const Json* json = with_method(*config);
-    if (json == nullptr && text != nullptr) json = with_method(*text);
-    if (json != nullptr) return read_fields(*json, folder / "config.json", {});
+    const std::filesystem::path path = folder / "config.json";
+    if (const Json* json = find_method(*config, path)) return read_fields(*json, path, {});
   }
   const std::filesystem::path modelopt = folder / "hf_quant_config.json";
   if (files.has(modelopt)) {

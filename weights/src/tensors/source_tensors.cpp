@@ -93,6 +93,7 @@ void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) con
 SourceTensors::SourceTensors(const Files& files, const FoundModel& found,
                              const ModelOptions& options, std::vector<std::string>& warnings) {
   const safetensors::Model model = open_files(files, found, options.mmap);
+  with_error_context(found.folder, {}, [&] { found.check_index(); });
   files_.reserve(model.file_count());
   for (std::size_t i = 0; i < model.file_count(); ++i) files_.push_back(model.file(i));
   tensors_.reserve(model.size());

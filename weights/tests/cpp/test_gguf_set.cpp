@@ -13,6 +13,7 @@
 namespace fs = std::filesystem;
 using safetensors::weights::Files;
 using safetensors::weights::find_gguf;
+using safetensors::weights::gguf_models;
 using safetensors::weights::GgufFile;
 using safetensors::weights::GgufOptions;
 using safetensors::weights::GgufSet;
@@ -208,6 +209,18 @@ TEST_CASE("a directory's only model is found") {
   fs::remove(folder / part_name(1, 2));
   test::write_text(folder / "other.gguf", "");
   CHECK(code_of([&] { (void)find_gguf(Files(), folder.path()); }) == "unsupported");
+}
+
+TEST_CASE("all models of a directory are listed, each once") {
+  const test::TempDir folder;
+  CHECK(gguf_models(Files(), folder.path()).empty());
+  for (const auto& name : {part_name(2, 3), part_name(1, 3), part_name(2, 2), part_name(3, 3, "n"),
+                           std::string("a.gguf"), std::string("._a.gguf"), std::string("b.gg")}) {
+    test::write_text(folder / name, "");
+  }
+  const std::vector<fs::path> expected{folder / "a.gguf", folder / part_name(1, 3),
+                                       folder / part_name(2, 2), folder / part_name(3, 3, "n")};
+  CHECK(gguf_models(Files(), folder.path()) == expected);
 }
 
 TEST_CASE("bytes stay valid after their set is destroyed") {

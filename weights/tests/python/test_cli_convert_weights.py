@@ -19,6 +19,7 @@ import pytest
 
 import safetensors
 from safetensors import SafetensorError, safe_open
+from safetensors._cli.main import main
 from safetensors.weights import WeightsError, _convert, convert, open_weights
 from safetensors.weights._convert_plan import Plan
 from safetensors.weights._hf_tables import TABLES
@@ -571,3 +572,18 @@ def test_a_python_error_while_writing(tmp_path):
         assert os.listdir(tmp_path) == ["in"]
     with pytest.raises(ValueError, match="dtype is 'q8'"):
         convert(source, tmp_path / "m.safetensors", dtype="q8")
+
+
+def test_a_model_that_is_written_to_meanwhile(tmp_path, monkeypatch, capsys):
+    """The values would be a mixture of both."""
+    path = shutil.copy(Q4_K_M, tmp_path / "m.gguf")
+    check = _convert._check_finite
+
+    def change(*arguments):
+        os.utime(path, ns=(0, 0))
+        return check(*arguments)
+
+    monkeypatch.setattr(_convert, "_check_finite", change)
+    assert main(["convert", str(path), str(tmp_path / "out.safetensors")]) == 2
+    assert f"{path} was replaced or written to while it was read" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["m.gguf"]

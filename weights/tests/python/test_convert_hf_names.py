@@ -144,6 +144,45 @@ def outputs_of(torch, model):
         return model(ids, **options)[0]
 
 
+UNSTATED = [
+    "bert",
+    "chatglm",
+    "distilbert",
+    "granite",
+    "granitemoe",
+    "granitemoe-shared",
+    "mimo2",
+    "phi2",
+]
+"""Tiny models whose files do not state the heads that they have, so that llama.cpp would not load
+them."""
+
+
+@needs_sources
+@pytest.mark.parametrize("name", MODELS)
+def test_tensors_that_the_converter_joins(tmp_path, name):
+    """Its options --fuse-qkv and --fuse-gate-up-exps."""
+    pytest.importorskip("torch")
+    tiny, found = MODELS[name], []
+    llama_cpp.make(tiny, tmp_path)
+    for fuses in (False, True):
+        source = llama_cpp.to_gguf(tmp_path, tmp_path / "m.gguf", tiny, fuses)
+        if fuses and name in UNSTATED:
+            with pytest.raises(WeightsError, match=r"qkv.weight` does not fit|rows are not those"):
+                convert(source, tmp_path / "m.safetensors", dtype="f32")
+            return
+        found.append(converted(source, tmp_path / "m.safetensors", dtype="f32"))
+        with open_weights(source) as w:
+            assert name != "llama" or fuses == ("layers.0.attention.qkv.weight" in w)
+    (split, notes), (joined, more) = found
+    assert joined.keys() == split.keys()
+    for key, values in split.items():
+        np.testing.assert_array_equal(joined[key], values, err_msg=key)
+    # How many tensors have which names: a joined one counts as those that it becomes.
+    about = [[note for note in each if " tensors, " in note] for each in (notes, more)]
+    assert about[0] == about[1]
+
+
 # Files that lie, and those that are not whole
 
 

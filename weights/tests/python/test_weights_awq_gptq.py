@@ -282,6 +282,14 @@ def test_packings_of_auto_round_that_are_not_decoded(more, tmp_path):
         assert caught.value.code == "unsupported"
 
 
+@pytest.mark.parametrize(("backend", "version"), [("auto_round:exllamav2", 2), ("auto", 1)])
+def test_the_older_name_of_the_packing(backend, version, tmp_path):
+    tensors, wanted = gptq(32, 64, 4, 32, version=version)
+    path = write_model(tmp_path, tensors, config("intel/auto-round", 4, 32, backend=backend))
+    with open_weights(path) as w:
+        check_values(w[NAME], wanted)
+
+
 def test_layers_of_auto_round_with_bits_of_their_own(tmp_path):
     tensors, wanted = gptq(32, 192, 8, 64)
     more = {"packing_format": "auto_round:auto_gptq", "extra_config": {UP[:-1]: {"bits": 8}}}

@@ -48,13 +48,14 @@ def check_not_converted(folder, source, said):
 
 
 @pytest.mark.parametrize("method", ["sdnq", "made_up", "FP8"])
-@pytest.mark.parametrize("place", ["config.json", "text_config"])
+@pytest.mark.parametrize("place", ["config.json", "text_config", "llm_config", "a_config.b_config"])
 def test_a_method_that_is_not_known(method, place, tmp_path):
     """SDNQ's F8 weights have scales of the same names, and are transposed."""
     tensors = {Q + "weight": f8(64, 64), Q + "scale": normal(64, 1), "model.norm.weight": normal(4)}
     config = {"quantization_config": {"quant_method": method}}
-    if place == "text_config":
-        config = {"text_config": config}
+    if place != "config.json":
+        for part in reversed(place.split(".")):
+            config = {part: config}
     write_model(tmp_path, tensors, config)
     check_not_converted(tmp_path, Q + "weight", f'scheme "{method}" is not decoded')
     with open_weights(tmp_path) as w:
@@ -69,6 +70,51 @@ def test_plain_tensors_of_a_method_that_is_not_known(tmp_path):
             w["layers.0.attention.q.weight"].numpy(), tensors[Q + "weight"]
         )
         assert w.warnings == ["quant_method is `made_up`, but no tensor is quantised"]
+
+
+def test_plain_tensors_of_a_method_that_is_not_known_are_not_converted(tmp_path):
+    """BitNet's layers round floats when the model runs."""
+    tensors = {Q + "weight": normal(8, 8)}
+    write_model(tmp_path, tensors, {"quantization_config": {"quant_method": "bitnet"}})
+    with pytest.raises(
+        WeightsError, match="quant_method is `bitnet`, which is not decoded"
+    ) as caught:
+        convert(tmp_path, tmp_path / "out", dtype="f32")
+    assert (caught.value.code, caught.value.path) == ("unsupported", str(tmp_path / "config.json"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_configurations(same, tmp_path):
+    tensors = {Q + "weight": f8(64, 64), Q + "weight_scale": normal(64, 1)}
+    parts = [{"quantization_config": {"quant_method": "fp8", "n": same or n}} for n in range(2)]
+    write_model(tmp_path, tensors, parts[0] | {"llm_config": parts[1]})
+    if same:
+        with open_weights(tmp_path) as w:
+            assert w.scheme == "fp8"
+    else:
+        with pytest.raises(WeightsError, match="stated twice, and differently") as caught:
+            open_weights(tmp_path)
+        assert (caught.value.code, caught.value.subject) == ("config", "quantization_config")
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ({"rotation": "hadamard"}, "activations are transformed"),
+        ({"weight_scale_semantics": "inverse"}, "divided by their scales"),
+    ],
+)
+def test_fields_of_gptqmodel(field, said, tmp_path):
+    """They are short texts, and no tensor tells what they do."""
+    tensors = {Q + "weight": f8(64, 64), Q + "weight_scale_inv": normal(64, 1)}
+    config = {"quant_method": "fp8"} | field
+    write_model(tmp_path, tensors, {"quantization_config": config})
+    check_not_converted(tmp_path, Q + "weight", said)
+    config[next(iter(field))] = None
+    write_model(tmp_path, tensors, {"quantization_config": config})
+    with open_weights(tmp_path) as w:
+        assert w["layers.0.attention.q.weight"].is_decoded
 
 
 @pytest.mark.parametrize(("method", "form"), [("w8a8_fp8", "fp8"), ("w8a8_int8", "int8")])

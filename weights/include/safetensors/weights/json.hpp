@@ -53,6 +53,11 @@ class SAFETENSORS_API Json {
   /// Returns the kind of the value for messages: "null", "a boolean", "an integer", "a string" ...
   [[nodiscard]] std::string_view kind() const noexcept;
 
+  /// Returns whether two values are the same, with the members of objects in the same order.
+  [[nodiscard]] friend bool operator==(const Json& a, const Json& b) {
+    return a.value_ == b.value_;
+  }
+
   Array& array() noexcept { return std::get<Array>(value_); }
   Object& object() noexcept { return std::get<Object>(value_); }
 

@@ -60,6 +60,11 @@ class SAFETENSORS_API WeightProvider {
   /// Throws: bad_name if the path contains a NUL; io; bad_magic, naming what was found;
   ///   missing_shard; unsupported.
   static Format detect_format(const std::filesystem::path& path);
+  /// Returns the GGUF models of a directory, in the order of their names: *.gguf files that are not
+  /// hidden, and of each split model the first part that is there.
+  ///
+  /// Throws: bad_name if the path contains a NUL; io.
+  static std::vector<std::filesystem::path> gguf_models(const std::filesystem::path& directory);
 
   WeightProvider(WeightProvider&&) noexcept;
   WeightProvider& operator=(WeightProvider&&) noexcept;
@@ -69,6 +74,10 @@ class SAFETENSORS_API WeightProvider {
   /// Returns the quantisation scheme of the largest number of tensors, such as "fp8", or an empty
   /// text. Single tensors: WeightInfo::scheme.
   [[nodiscard]] std::string_view scheme() const noexcept;
+  /// Returns the quantisation method of the configuration if it is not decoded, else an empty text.
+  /// Floats of such a model can be read, but a model of plain tensors needs not have these values:
+  /// layers of some methods round or transform them when the model runs.
+  [[nodiscard]] std::string_view undecoded_method() const noexcept;
   [[nodiscard]] const std::filesystem::path& path() const noexcept;
   /// Returns the files that contain the tensors.
   [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept;

@@ -103,8 +103,9 @@ def as_published(folder: Path, tiny: Tiny) -> Iterator[None]:
             path.write_bytes(data)
 
 
-def to_gguf(folder: Path, target: Path, tiny: Tiny) -> Path:
-    """Converts a checkpoint to a GGUF file of F32, without a vocabulary."""
+def to_gguf(folder: Path, target: Path, tiny: Tiny, fuses: bool = False) -> Path:
+    """Converts a checkpoint to a GGUF file of F32, without a vocabulary. If `fuses`, with the
+    options --fuse-qkv and, for architectures that have it, --fuse-gate-up-exps."""
     assert SOURCES is not None
     sys.path.insert(0, SOURCES)
     try:
@@ -127,6 +128,9 @@ def to_gguf(folder: Path, target: Path, tiny: Tiny) -> Path:
             found.no_mtp = True  # it takes a configuration without a number for one layer more
             converter = found(folder, gguf.LlamaFileType.ALL_F32, target, **options)
             converter = getattr(converter, "impl", converter)
+            kinds = gguf.MODEL_TENSORS[converter.model_arch]
+            converter.fuse_qkv = fuses
+            converter.fuse_gate_up_exps = fuses and gguf.MODEL_TENSOR.FFN_GATE_UP_EXP in kinds
             converter.modify_tensors = whole(converter.modify_tensors)
             if not tiny.is_tower:
                 writer = converter.gguf_writer
