@@ -9,6 +9,7 @@
 
 #include "base/display_path.hpp"
 #include "io/os_error.hpp"
+#include "io/posix/own_file.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/shard_plan.hpp"
 #include "safetensors/sums.hpp"
@@ -101,6 +102,7 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
   std::vector<std::string> others = targets;
   std::erase_if(others, [&](const std::string& file) { return known.contains(file); });
   std::ranges::move(identities(folder_, others), std::back_inserter(old));
+  check_places(old, targets, companions);
   const bool durable = fsync || !old.empty();
   const bool has_sums = parts_.folder.status(OwnName(kSumsPart)).has_value();
   if (durable) flush_parts(shards, has_sums, companions, interrupt);
@@ -133,6 +135,16 @@ void ModelSwitch::commit(std::size_t shards, bool fsync, std::vector<std::string
     is_committed_ = true;
   }
   file_.reset();
+}
+
+/// Throws if a file cannot take its place, while the old model is whole.
+void ModelSwitch::check_places(const FileIdentities& old, const std::vector<std::string>& targets,
+                               const std::vector<std::string>& companions) const {
+  std::set<std::string> names(targets.begin(), targets.end());
+  for (const auto& [file, identity] : old) names.insert(file);
+  names.insert(companions.begin(), companions.end());
+  names.insert(sums_path(shard_file_name(name_, 1, 1)).native());
+  for (const std::string& name : names) io::check_replaceable({folder_, OwnName(name)});
 }
 
 void ModelSwitch::flush_parts(std::size_t shards, bool has_sums,

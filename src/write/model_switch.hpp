@@ -55,6 +55,8 @@ class ModelSwitch {
  private:
   [[nodiscard]] io::HeldFile make();
   [[nodiscard]] bool has_others() const;
+  void check_places(const FileIdentities& old, const std::vector<std::string>& targets,
+                    const std::vector<std::string>& companions) const;
   void flush_parts(std::size_t shards, bool has_sums, const std::vector<std::string>& companions,
                    const Interrupt& interrupt) const;
   void fill(std::string_view text) const;

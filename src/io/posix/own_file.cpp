@@ -10,10 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "io/os_error.hpp"
 #include "io/posix/descriptor_sink.hpp"
+#include "io/posix/procfs.hpp"
 #include "io/temporary_name.hpp"
 #include "safetensors/error.hpp"
 
@@ -86,6 +88,18 @@ void refuse_strangers_link(const OwnPlace& link, const fs::path& typed) {
                  ", in a folder that others may write to");
 }
 
+#if defined(__linux__)
+/// Returns the number of the mount that an open file is in; empty if the system does not say.
+std::string mount_of(int descriptor) {
+  const std::string path = "/proc/self/fdinfo/" + std::to_string(descriptor);
+  const std::optional<std::string> text = read_kernel_file(path.c_str());
+  for (std::string_view rest = text ? *text : std::string_view(); !rest.empty();) {
+    if (next_token(rest) == "mnt_id:") return std::string(next_token(rest));
+  }
+  return {};
+}
+#endif
+
 /// Returns whether the link is in /proc, such as /proc/self/fd/3. The kernel follows such a link to
 /// an open file, which the link's text need not name: the file may have been removed, or something
 /// mounted over it.
@@ -136,6 +150,31 @@ std::optional<struct stat> status_at(const OwnPlace& place) {
   }
   if (errno == ENOENT) return std::nullopt;
   fail_write(errno, place.folder.path() / place.name.text());
+}
+
+void check_replaceable(const OwnPlace& place) {
+  const std::optional<struct stat> found = status_at(place);
+  if (!found) return;
+  const fs::path path = place.folder.path() / place.name.text();
+  if (S_ISDIR(found->st_mode)) fail_write(EISDIR, path);
+  struct stat folder{};
+  if (::fstat(place.folder.descriptor(), &folder) != 0) fail_write(errno, path);
+  const ::uid_t user = ::geteuid();
+  const bool is_sticky = (folder.st_mode & S_ISVTX) != 0;
+  if (is_sticky && user != 0 && found->st_uid != user && folder.st_uid != user) {
+    fail_write(EPERM, path,
+               "it belongs to user " + user_name(found->st_uid) +
+                   ", and its folder lets users replace only their own files");
+  }
+#if defined(__linux__)
+  const Fd fd(
+      ::openat(place.folder.descriptor(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.is_open()) return;
+  const std::string mount = mount_of(fd.get());
+  if (!mount.empty() && mount != mount_of(place.folder.descriptor())) {
+    fail_write(EBUSY, path, "it is a mount point, which cannot be replaced");
+  }
+#endif
 }
 
 bool try_lock(int descriptor) noexcept {
