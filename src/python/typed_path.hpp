@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "errors.hpp"
 #include "python.hpp"
 
 namespace safetensors::python {
@@ -21,12 +22,15 @@ std::filesystem::path no_open_file(py::handle object, const char* way, const Con
   }
 }
 
-/// Converts the path of a file to save, as local_path_of().
+/// Converts the path of a file to save, as local_path_of(). Raises the errors of saving().
 inline std::filesystem::path path_to_save(py::handle object, const char* argument) {
   return no_open_file(object,
                       ": safe_create(f, specs_of(tensors)) writes to file objects and descriptors, "
                       "and save(tensors) returns the bytes of a file",
-                      [&] { return local_path_of(object, argument, "saving to a URL"); });
+                      [&] {
+                        return saving(
+                            {}, [&] { return local_path_of(object, argument, "saving to a URL"); });
+                      });
 }
 
 /// Converts the path of a file to read, as path_of().

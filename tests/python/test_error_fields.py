@@ -127,6 +127,14 @@ def test_an_empty_path():
     assert error.errno == errno.ENOENT
 
 
+def test_a_nul_in_the_name_of_a_save():
+    error = error_of(lambda: save_file({}, "a\0b"))
+    assert isinstance(error, SafetensorError)
+    assert isinstance(error, FileNotFoundError)
+    assert str(error) == "No such file or directory: a NUL in the name"
+    assert fields(error) == ("io", None, None)
+
+
 def test_errors_of_arguments(path):
     """They have a code, and the text lists what is allowed."""
     for call, allowed in (
