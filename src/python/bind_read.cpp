@@ -14,6 +14,7 @@
 #include "python_index.hpp"
 #include "register.hpp"
 #include "safetensors/fill_page_cache.hpp"
+#include "safetensors/verify.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -136,9 +137,10 @@ void fill_page_cache(py::handle asked, py::handle progress) {
 }
 
 /// Returns bytes of the file, wherever they come from.
-py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nbytes) {
+py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nbytes, bool verify) {
   const auto open_file = handle.file();
-  const std::shared_ptr<const ByteSource> source = open_file->file().source();
+  const std::shared_ptr<const ByteSource> given = open_file->file().source();
+  const std::shared_ptr<const ByteSource> source = verify ? given : unchecked(given);
   auto bytes = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(nbytes)));
   if (!bytes) throw py::error_already_set();
@@ -166,7 +168,9 @@ void register_read(py::module_& module) {
          "without\n"
          "anything if it does not fit in memory. requests: (handle, name, index or None, ...).");
   define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
-         py::arg("nbytes"));
+         py::arg("nbytes"), py::arg("verify") = true,
+         "_read_range(handle, offset, nbytes, verify=True)\n--\n\n"
+         "Returns bytes of the file, compared with its digests if it was opened with some.");
   define(
       module, "_data_begin",
       [](const Handle& opened) { return opened.file()->file().data_offset(); }, py::arg("handle"),

@@ -40,17 +40,35 @@ bool may_overwrite(long flags) noexcept {
   return (flags & O_TRUNC) != 0 || (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/// Returns the path that an event announces to be overwritten; nullptr if it is another event.
-PyObject* overwritten_path(std::string_view event, PyObject* arguments) {
+/// Returns the path or descriptor that an event announces to be overwritten; nullptr if it is
+/// another event.
+PyObject* overwritten_file(std::string_view event, PyObject* arguments) {
   if (!event.starts_with('o')) return nullptr;                // most events
   if (event == "open" && PyTuple_GET_SIZE(arguments) == 3) {  // path, mode, flags
     PyObject* const flags = PyTuple_GET_ITEM(arguments, 2);
     if (!PyLong_Check(flags) || !may_overwrite(PyLong_AsLong(flags))) return nullptr;
-  } else if (event != "os.truncate" || PyTuple_GET_SIZE(arguments) == 0) {  // path, length
-    return nullptr;
+    PyObject* const path = PyTuple_GET_ITEM(arguments, 0);
+    return PyLong_Check(path) ? nullptr : path;  // a descriptor: the file is open already
   }
-  PyObject* const path = PyTuple_GET_ITEM(arguments, 0);
-  return PyLong_Check(path) ? nullptr : path;  // a descriptor: the file is open already
+  const bool truncates = event == "os.truncate" && PyTuple_GET_SIZE(arguments) > 0;
+  return truncates ? PyTuple_GET_ITEM(arguments, 0) : nullptr;  // path or descriptor, length
+}
+
+/// Returns the path of what overwritten_file() returned; an empty one if the call itself will raise
+/// an error.
+fs::path path_of(PyObject* file) {
+  if (PyLong_Check(file)) {
+    int overflow = 0;
+    const long descriptor = PyLong_AsLongAndOverflow(file, &overflow);
+    return "/proc/self/fd/" + std::to_string(descriptor);
+  }
+  PyObject* bytes = nullptr;
+  if (PyUnicode_FSConverter(file, &bytes) == 0) {
+    PyErr_Clear();
+    return {};
+  }
+  const auto name = py::reinterpret_steal<py::object>(bytes);
+  return PyBytes_AS_STRING(bytes);
 }
 
 /// Returns 0, or -1 and Python's error if warnings are errors.
@@ -81,16 +99,11 @@ void detach_in_open_folders(const fs::path& relative) {
 // Runs also in subinterpreters, so it keeps no Python objects. No interrupt: a signal handler in
 // Python could open the file again.
 int on_event(const char* event, PyObject* arguments, void* /*data*/) {
-  PyObject* const path = overwritten_path(event, arguments);
-  if (path == nullptr) return 0;
-  PyObject* bytes = nullptr;
-  if (PyUnicode_FSConverter(path, &bytes) == 0) {  // the call itself will raise an error
-    PyErr_Clear();
-    return 0;
-  }
-  const auto name = py::reinterpret_steal<py::object>(bytes);
+  PyObject* const given = overwritten_file(event, arguments);
+  if (given == nullptr) return 0;
   try {
-    const fs::path file(PyBytes_AS_STRING(bytes));
+    const fs::path file = path_of(given);
+    if (file.empty()) return 0;
     io::detach_if_mapped(file);
     // Of os.open(); open() gives its mode.
     const bool has_folder = event[1] == 'p' && PyTuple_GET_ITEM(arguments, 1) == Py_None;

@@ -51,13 +51,15 @@ py::object SliceHandle::index_whole(py::handle index) const {
   try {
     return index_numpy(array, index);
   } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_IndexError)) throw;
+    const bool is_value_error = error.matches(PyExc_ValueError);  // such as a step of 0
+    if (!is_value_error && !error.matches(PyExc_IndexError)) throw;
     // Raises upstream's error if the index is one that upstream supports.
     (void)select_part(file_->file(), *info_, index, true);
-    raise_both(PyExc_IndexError, tensor_error(ErrorCode::kInvalidArgument,
-                                              "Error during slicing: " +
-                                                  py::cast<std::string>(py::str(error.value())),
-                                              file_->origin_of(*info_)));
+    raise_both(
+        is_value_error ? PyExc_ValueError : PyExc_IndexError,
+        tensor_error(ErrorCode::kInvalidArgument,
+                     "Error during slicing: " + py::cast<std::string>(py::str(error.value())),
+                     file_->origin_of(*info_)));
   }
 }
 

@@ -2,12 +2,14 @@
 
 import datetime
 import pathlib
+import types
 
 import pytest
 
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
 
+from safetensors._group import opening  # noqa: E402
 from safetensors._group.agreement import pack, unpack  # noqa: E402
 from safetensors._group.column import Column  # noqa: E402
 from safetensors._group.parts import UNUSUAL  # noqa: E402
@@ -88,8 +90,8 @@ def test_ranks_with_other_urls(tmp_path):
         assert each.text.startswith(text.format(server.url(), server.url()))
 
 
-def loads_copies(rank, folders):
-    return together(folders[rank])["x"].tolist()
+def loads_copies(rank, folders, verify=None):
+    return together(folders[rank], verify=verify)["x"].tolist()
 
 
 def test_copies_of_a_file_on_each_machine(tmp_path):
@@ -104,6 +106,36 @@ def test_copies_of_a_file_on_each_machine(tmp_path):
         found = ranks.outcomes()
     assert found[0].text == found[1].text
     assert "rank 1 has a file of 96 bytes whose header has the checksum" in found[0].text
+
+
+@pytest.mark.parametrize("count", [3, 1_000_000])
+@pytest.mark.parametrize("verify", [None, True])
+def test_copies_with_other_values(tmp_path, count, verify):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for value, folder in enumerate(folders):
+        folder.mkdir()
+        save_file({"x": torch.full((count,), value)}, folder / "model.safetensors", sums=True)
+    with Ranks(2, loads_copies, folders, verify) as ranks:
+        found = ranks.outcomes()
+    assert found[0].text == found[1].text
+    assert "and samples of its data xxh3-128:" in found[0].text
+
+
+@pytest.mark.parametrize(("nbytes", "reads"), [(0, 1), (99, 1), (64 << 12, 1), (1 << 30, 64)])
+def test_samples_are_few_and_lie_within_the_data(monkeypatch, nbytes, reads):
+    places = []
+
+    def read(handle, begin, nbytes, verify):
+        places.append((begin, begin + nbytes))
+        return bytes(nbytes)
+
+    monkeypatch.setattr(opening, "_core", types.SimpleNamespace(_read_range=read))
+    opening._sampled(None, 1000, nbytes, 64)
+    assert len(places) == reads
+    assert places == sorted(places)
+    assert places[0][0] >= 1000
+    assert places[-1][1] <= 1000 + nbytes
+    assert sum(end - begin for begin, end in places) == min(nbytes, 64 << 12)
 
 
 class Member:

@@ -188,7 +188,8 @@ def test_files_are_read_once(folder, size, name):
     headers = (64 << 10) * 5 * size  # of the files, the index, and what gloo reads in /proc
     if name == "tensor parallel":
         taken += sum(tensor.nbytes for key, tensor in model().items() if key == "experts") * size
-    assert taken <= sum(found) <= taken + headers
+    samples = (4 << 10) * 64 * size
+    assert taken <= sum(found) <= taken + headers + samples
     assert max(found) <= min(found) + (16 << 20)  # the most that one rank reads for all
 
 

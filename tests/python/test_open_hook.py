@@ -112,6 +112,20 @@ def test_arrays_keep_their_values(files, case):
         assert files[0].stat().st_size != 1_600_000
 
 
+@pytest.mark.parametrize("call", ["ftruncate", "truncate"])
+@pytest.mark.parametrize("flags", ["os.O_RDWR", "os.O_WRONLY"])
+def test_truncating_a_descriptor_that_was_open_before(files, call, flags):
+    script = f"""
+for bad in (-1, 1 << 70, 999_999):
+    try: os.{call}(bad, 5)
+    except (OSError, OverflowError): pass
+assert is_mapped()
+os.{call}(file, 5)
+assert is_kept(held) and os.path.getsize(path) == 5
+"""
+    run(files, f"file = os.open(path, {flags})\n{LOADED}\n{script}")
+
+
 @pytest.mark.parametrize(
     "load",
     [

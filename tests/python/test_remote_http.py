@@ -14,7 +14,7 @@ from safetensors._remote.http import HttpReader
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
 from safetensors.numpy import load_file, save
-from support.misbehaving import MisbehavingServer
+from support.misbehaving import MODES, MisbehavingServer
 from support.servers import Answer, RangeServer, asked_range, etag
 from support.threads import together
 
@@ -213,9 +213,19 @@ def test_etags_that_are_not_sent_back(etag):
     with RangeServer({PATH: Answer(206, headers, b"abcd")}) as server:
         reader = reader_of(server, tries=1)
         assert reader.open(64) == (4, b"abcd")
-        assert reader.resolved.version.etag is None
+        assert not reader.resolved.version.is_strong
         assert reader.read(0, 4) == b"abcd"
         assert server.log[-1].headers["If-Match"] is None
+
+
+def test_other_weak_etags_are_another_version():
+    with MisbehavingServer("replaced_weakly", {PATH: CONTENT}, after=1) as server:
+        server.otherwise = MODES["weak_etag"]
+        reader = reader_of(server)
+        reader.open(64)
+        with pytest.raises(SafetensorError, match=r'\(it was W/"\w+", 307200 bytes of ') as caught:
+            reader.read(100, 100)
+        assert caught.value.code == "file_changed"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

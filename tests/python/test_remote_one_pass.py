@@ -221,6 +221,40 @@ def test_a_body_that_is_cut_goes_on_where_it_ended(folder):
         reader.close()
 
 
+def test_a_first_answer_that_is_cut_goes_on(folder):
+    content = (folder / "one/model.safetensors").read_bytes()
+    with MisbehavingServer("whole_is_cut", {"/m": content}, times=1) as server:
+        server.otherwise = MODES["ignores_ranges"]
+        reader = HttpReader(Url.parse(server.url("/m")), Settings.of(FAST))
+        size, first = reader.open(len(content) - KIB)
+        assert (size, bytes(first)) == (len(content), content[:-KIB])
+        assert server.requests == 2
+        assert bytes(reader.read(size - KIB, KIB)) == content[-KIB:]
+        reader.close()
+
+
+def test_a_range_after_a_body_that_was_cut_while_it_was_skipped(folder):
+    """What was to be skipped of the one answer is not dropped from the other one."""
+    content = (folder / "one/model.safetensors").read_bytes()
+    with MisbehavingServer("whole_is_cut", {"/m": content}, times=2) as server:
+        reader = HttpReader(Url.parse(server.url("/m")), Settings.of(FAST))
+        reader.open(KIB)
+        assert bytes(reader.read(10 * MIB, MIB)) == content[10 * MIB : 11 * MIB]
+        assert server.requests == 3
+        reader.close()
+
+
+def test_a_server_with_ranges_that_sends_all(folder):
+    content = (folder / "one/model.safetensors").read_bytes()
+    with MisbehavingServer("ignores_ranges", {"/m": content}, after=1) as server:
+        reader = HttpReader(Url.parse(server.url("/m")), Settings.of(FAST))
+        reader.open(KIB)
+        text = "the server sent a range of it before, and now all of it instead of a range"
+        with pytest.raises(SafetensorError, match=text):
+            reader.read(MIB, KIB)
+        reader.close()
+
+
 def test_another_version(server):
     reader = HttpReader(Url.parse(server.url("/one/model.safetensors")), Settings.of(FAST))
     reader.open(64 * KIB)

@@ -242,6 +242,27 @@ def test_out_of_range_says_where(path):
     assert str(caught.value).startswith(expected)
 
 
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.parametrize("index", [np.s_[::0], np.s_[0, ::0], np.s_[:, ::0]])
+def test_a_step_of_0_says_where(path, backend, index):
+    text = "got 0: tensor `matrix`"
+    part = safe_open(path, "np", backend=backend).get_slice("matrix")
+    with pytest.raises(SafetensorError, match=text) as caught:
+        part[index]
+    assert isinstance(caught.value, ValueError)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_values_that_numpy_refuses_say_where(path, backend):
+    text = "^Error during slicing: setting an array element"
+    part = safe_open(path, "np", backend=backend).get_slice("matrix")
+    with pytest.raises(SafetensorError, match=text) as caught:
+        part[[[1, 2], [3]]]
+    assert isinstance(caught.value, ValueError)
+    assert str(path) in str(caught.value)
+
+
 @pytest.mark.parametrize("index", [1.5, "x", b"x", {}, object(), slice("a", "b"), slice(1.5), 1j])
 def test_invalid_indices(slices, index):
     """The error has a class that upstream or a framework raises."""

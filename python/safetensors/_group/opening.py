@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _GAP_END = 1 << 63
 # A file without tensors that an index assigns to it, or without a size.
 _NONE = -1
+# Of the data of all local files together: how many blocks are compared, but one of each file at
+# least, and their bytes.
+_SAMPLES = 64
+_SAMPLE_NBYTES = 4096
 
 
 class GroupFile(NamedTuple):
@@ -90,7 +94,8 @@ def open_model(
     files = _open(comm, [*chosen.values()], backend, stack)
     own_gaps = [file.gap_nbytes for file in files]
     lengths = functools.partial(_integers, below=_GAP_END, count=len(files))
-    gaps = agree(comm, "opened", [_line(file) for file in files], own_gaps, lengths)[0]
+    lines = [_line(file, max(_SAMPLES // len(files), 1)) for file in files]
+    gaps = agree(comm, "opened", lines, own_gaps, lengths)[0]
     unopened = [
         name for at, shard in enumerate(shards) if at not in chosen for name in shard.names or ()
     ]
@@ -265,11 +270,32 @@ def _name(shard: ShardFile) -> str:
     return shard.path if shard.reader is not None else os.path.basename(shard.path)
 
 
-def _line(file: GroupFile) -> str:
+def _line(file: GroupFile, samples: int) -> str:
+    """Returns what has to be the same of a file: its length, its header, and of a local file so
+    many blocks of its data."""
     begin = _core._data_begin(file.handle)
     header = _core._read_range(file.handle, 8, begin - 8)
     names = file.handle.offset_keys()
     end = file.handle.get_tensor_meta(names[-1]).data_offsets[1] if names else 0
-    nbytes = begin + end
     digest = hashlib.sha256(header).hexdigest()[:16]
-    return f"a file of {nbytes} bytes whose header has the checksum {digest}"
+    text = f"a file of {begin + end} bytes whose header has the checksum {digest}"
+    if file.reader is not None:
+        return text
+    return f"{text} and samples of its data {_sampled(file.handle, begin, end, samples)}"
+
+
+def _sampled(handle: safe_open, begin: int, nbytes: int, count: int) -> str:
+    """Returns the digest of blocks that are spread over a file's data; of all of it if it is short.
+
+    Args:
+        handle: the file.
+        begin, nbytes: of the data.
+        count: of the blocks.
+    """
+    if nbytes <= count * _SAMPLE_NBYTES:
+        return _extra._xxh3_128(_core._read_range(handle, begin, nbytes, verify=False))
+    step = nbytes // count
+    places = range(begin + (step - _SAMPLE_NBYTES) // 2, begin + step * count, step)
+    # Without `verify`, which would read all of the tensors around the blocks.
+    blocks = (_core._read_range(handle, at, _SAMPLE_NBYTES, verify=False) for at in places)
+    return _extra._xxh3_128(b"".join(blocks))

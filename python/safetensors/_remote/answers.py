@@ -11,7 +11,7 @@ from . import errors
 from .retry import RETRIED, Again, asked_wait, error_of
 
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
-# Sent back as If-Match, so nothing but plain characters.
+# Such a tag is sent back as If-Match, so nothing but plain characters.
 _STRONG = re.compile(r'"[!#-~]{1,1000}"')
 _EMPTY = re.compile(r"bytes \*/([0-9]{1,19})")
 
@@ -23,19 +23,25 @@ class Version:
     size: int
     """-1 if the server does not say."""
     etag: str | None
-    """The ETag, if it is strong."""
+    """The ETag as the server wrote it, which need not be one of RFC 9110."""
     modified: str | None
     """Last-Modified as the server wrote it, which need not be a date."""
 
+    @property
+    def is_strong(self) -> bool:
+        """Whether the ETag can be sent as If-Match, and suffices to tell versions apart."""
+        return self.etag is not None and _STRONG.fullmatch(self.etag) is not None
+
     def describe(self) -> str:
         """Returns it for an error."""
-        if self.etag is not None:
+        if self.etag is not None and self.is_strong:
             return self.etag
-        return f"{self.size} bytes" + (f" of {self.modified}" if self.modified else "")
+        tag = "" if self.etag is None else f"{ascii(self.etag)[1:-1]}, "
+        return f"{tag}{self.size} bytes" + (f" of {self.modified}" if self.modified else "")
 
     def require(self, now: Version, name: str) -> None:
         """Raises if `now`, an answer's version, is not this one."""
-        is_same_time = self.etag is not None or self.modified == now.modified
+        is_same_time = self.is_strong or self.modified == now.modified
         if self.size == now.size and self.etag == now.etag and is_same_time:
             return
         was, by_now = self.describe(), now.describe()
@@ -78,7 +84,7 @@ class Answer:
         else:
             size, self.end = _range(response, name, begin, end)
         modified = headers.get("Last-Modified")
-        self.version = Version(size, etag if _STRONG.fullmatch(etag) else None, modified)
+        self.version = Version(size, etag or None, modified)
 
 
 def refuse_status(

@@ -42,8 +42,8 @@ def changed(name: str, was: str, now: str) -> SafetensorError:
 
     Args:
         name: the object.
-        was: its ETag when it was opened; without one, its size and time.
-        now: the ETag of the last answer; without one, its size and time.
+        was: its ETag when it was opened; unless that is strong, its size and time, too.
+        now: those of the last answer.
     """
     text = (
         f"{redact(name)} changed while it was being read (it was {redact(was)}, by now "

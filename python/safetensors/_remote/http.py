@@ -254,9 +254,7 @@ class HttpReader:
         """Returns an exchange, and whether its next bytes are those that the transfer lacks."""
         if self._bodies and self._bodies[0][1] <= transfer.begin + transfer.got:
             exchange, at = self._bodies.pop()
-            transfer.size = self.resolved.version.size
-            transfer.expect(transfer.nbytes)
-            transfer.skip = transfer.begin + transfer.got - at
+            transfer.go_on(at, self.resolved.version.size)
             return exchange, True
         _finish_all(self._bodies)
         return Exchange(self._pool, started, deadline, self.name), False
@@ -272,13 +270,13 @@ class HttpReader:
         """Sends the request for what is missing, and checks the answer's header."""
         begin, end = transfer.begin + transfer.got, transfer.begin + transfer.nbytes
         headers = {} if transfer.wants_all else {"Range": f"bytes={begin}-{end - 1}"}
-        if known.version.etag is not None:
+        if known.version.etag is not None and known.version.is_strong:
             headers["If-Match"] = known.version.etag
         found = exchange.request(known, headers)
         response, is_pinned = exchange.response, known.version is not UNKNOWN
         if response.status == 416 and begin == 0 and size_of_empty(response):
             found = found.at(Version(0, None, None), known.version, self.name)
-            transfer.expect(0)
+            transfer.take_range(0)
             return found
         if is_pinned and response.status in (412, 416):
             now = response.headers.get("ETag") or response.headers.get("Content-Range")
@@ -294,11 +292,11 @@ class HttpReader:
         found = found.at(answer.version, known.version, self.name)
         transfer.headers = response.headers
         if answer.is_whole:
-            is_first = not is_pinned or self._in_order is not None
+            # Also if a try got all of it, and its connection broke.
+            is_first = not is_pinned or self._in_order is not None or transfer.is_whole
             transfer.take_whole(found.version.size, is_first, self.name)
         else:
-            transfer.is_whole, transfer.size = False, 0
-            transfer.expect(answer.end - transfer.begin)
+            transfer.take_range(answer.end)
         return found
 
     def _fill(self, exchange: Exchange, transfer: Transfer) -> None:

@@ -82,7 +82,7 @@ class HttpsReader(HttpReader):
         return (
             nbytes >= _FEWEST_BYTES
             and resolved.url.scheme == "https"
-            and resolved.version.etag is not None
+            and resolved.version.is_strong
             and self._in_order is None
             and settings.verify
             and _KEPT_HOME.issuperset(name.lower() for name in resolved.headers)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from . import errors
-from .in_order import no_ranges
 
 
 class Transfer:
@@ -33,7 +32,7 @@ class Transfer:
         self.skip = 0
         """How many bytes of the body come before those that are missing."""
         self.size = 0
-        """Of the body, if it is all of the object."""
+        """Of the object, if the body goes on to its end."""
         self.is_whole = False
         """Whether the server sent the object instead of the range."""
         self.is_unsized = False
@@ -69,6 +68,16 @@ class Transfer:
         """Forgets what a try got that failed."""
         self.got, self.data, self.is_unsized = 0, bytearray(), False
 
+    def take_range(self, end: int) -> None:
+        """Makes room for a body that is the range which is missing, up to `end`."""
+        self._take_body(self.begin + self.got)
+        self.expect(end - self.begin)
+
+    def go_on(self, at: int, size: int) -> None:
+        """Makes room for what is wanted of a body whose next byte is the object's byte `at`."""
+        self._take_body(at, size)
+        self.expect(self.nbytes)
+
     def take_whole(self, size: int, is_first: bool, name: str) -> None:
         """Makes room for what is wanted of an object that is sent as a whole.
 
@@ -77,7 +86,7 @@ class Transfer:
             is_first: whether it is not known that the server sends ranges.
             name: the object, for errors.
         """
-        self.is_whole, self.is_unsized, self.size = True, size < 0, size
+        self._take_body(0, size)
         if self.is_unsized:
             return
         if self.wants_all and size > self.most:
@@ -85,6 +94,20 @@ class Transfer:
         if self.wants_all:
             self.nbytes = size
         elif not is_first and (self.begin != 0 or size > self.nbytes):
-            raise no_ranges(name)
+            text = (
+                "the server sent a range of it before, and now all of it instead of a range: load "
+                "it again, or download the file"
+            )
+            raise errors.failed(name, text)
         self.expect(min(self.nbytes, size - self.begin))
-        self.skip = self.begin + self.got
+
+    def _take_body(self, at: int, size: int | None = None) -> None:
+        """Forgets the last answer's body: the next bytes are another one's.
+
+        Args:
+            at: where in the object they begin.
+            size: of the object, if the body goes on to its end.
+        """
+        self.skip = self.begin + self.got - at
+        self.is_whole, self.size = size is not None, size or 0
+        self.is_unsized = self.size < 0

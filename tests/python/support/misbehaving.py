@@ -296,6 +296,12 @@ def replaced_without_etag(handler, request, content):
 
 
 @mode
+def replaced_weakly(handler, request, content):
+    """The same with another weak ETag and the old Last-Modified."""
+    handler.serve(request, other(content), ETag="W/" + etag(other(content)))
+
+
+@mode
 def no_etag(handler, request, content):
     """No ETag."""
     handler.serve(request, content, ETag=None)
