@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 import safetensors
+from safetensors._cli.main import main
+from safetensors._cli.source_model import ModelSource
+from safetensors._cli.source_npz import NpzSource
 from safetensors._dtypes import BITS
 from safetensors._paths import is_folder_target
 from support import cli, file_builder
@@ -111,8 +114,11 @@ def npy(descr="<f4", shape="(2,)", data=bytes(8), fortran="False"):
         ),
         ({"a.npy": npy(data=bytes(9))}, "`a` has 9 bytes"),
         ({"a.npy": npy(descr="|O")}, "`a` holds Python objects: refused"),
-        ({"a.npy": npy(descr="<U1", data=bytes(8))}, "str"),
-        ({"a.npy": npy(descr="<c16", data=bytes(32))}, "complex128"),
+        (
+            {"a.npy": npy(descr="<U1", data=bytes(8))},
+            "m.npz: array `a`: the format has no type str",
+        ),
+        ({"a.npy": npy(descr="<c16", data=bytes(32))}, "`a`: the format has no type complex128"),
         ({"a.npy": b"what"}, "EOF"),
         ({"a.npy": npy(shape="__import__('os')")}, ""),
         ({"notes.txt": b"x"}, "`notes.txt` is not an array"),
@@ -125,6 +131,37 @@ def test_npz_errors(tmp_path, members, said):
             archive.writestr(name, data)
     assert said in cli.complaint("convert", tmp_path / "m.npz", tmp_path / "m.safetensors")
     assert os.listdir(tmp_path) == ["m.npz"]
+
+
+def test_an_npz_is_no_folder(tmp_path):
+    np.savez(tmp_path / "m.npz", a=np.ones(1))
+    said = cli.complaint("convert", tmp_path / "m.npz", tmp_path / "out.safetensors", "--name", "m")
+    assert said == f"name and variant choose a model of a folder, and {tmp_path}/m.npz is none"
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.safetensors"])
+def test_a_source_that_is_written_to_meanwhile(tmp_path, monkeypatch, capsys, name):
+    """Before the second of two shards is written: one would have the old values."""
+    path = tmp_path / name
+    arrays = {"a": np.zeros(1000, "f4"), "b": np.zeros(1000, "f4")}
+    if name == "m.npz":
+        np.savez(path, **arrays)
+    else:
+        cli.write(path, {key: raw("F32", (1000,)) for key in arrays})
+    kind = NpzSource if name == "m.npz" else ModelSource
+    write = kind.write
+
+    def change(self, writer, names):
+        if "b" in names:
+            os.utime(path, ns=(0, 0))
+        write(self, writer, names)
+
+    monkeypatch.setattr(kind, "write", change)
+    words = ["convert", str(path), f"{tmp_path}/out/", "--max-shard-size", "4KB"]
+    assert main(words) == 2
+    said = f"safetensors: {path} was replaced or written to while it was read\n"
+    assert capsys.readouterr().err == said
+    assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
 
 
 def test_a_damaged_npz(tmp_path):

@@ -9,6 +9,7 @@ import safetensors
 from safetensors import SafetensorError, safe_open
 from safetensors._cli import repair
 from safetensors._cli.errors import CliError
+from safetensors._cli.main import main
 from safetensors.numpy import load_file, save_files
 from support import cli, file_builder, hostile_cases
 from support.file_builder import entry
@@ -147,6 +148,29 @@ def test_shards_and_valid_files(tmp_path):
     assert done.stderr == ""
     dry = cli.output("convert", "--lenient", "--dry-run", tmp_path / "in", tmp_path / "3/")
     assert "would have 2 tensors" in dry
+
+
+@pytest.mark.parametrize("how", ["written to", "replaced"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_file_that_changes(tmp_path, monkeypatch, capsys, how, at):
+    """After the header was read, at any later read: the result would be a mixture."""
+    path, to = tmp_path / "m.safetensors", tmp_path / "out.safetensors"
+    path.write_bytes(content(ENTRIES, DATA + b"x"))
+    read_some, calls = repair.read_some, []
+
+    def change(*arguments):
+        calls.append(1)
+        if len(calls) == at:
+            new = path if how == "written to" else tmp_path / "new"
+            new.write_bytes(content(ENTRIES, bytes(len(DATA)) + b"xy"))
+            new.replace(path)
+        return read_some(*arguments)
+
+    monkeypatch.setattr(repair, "read_some", change)
+    assert main(["convert", "--lenient", str(path), str(to)]) == 2
+    assert f"{path} was replaced or written to while it was read" in capsys.readouterr().err
+    assert len(calls) >= at
+    assert not to.exists()
 
 
 @pytest.mark.parametrize("name", ["after the last", "a number"])

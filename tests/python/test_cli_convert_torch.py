@@ -194,6 +194,100 @@ def test_a_sharded_checkpoint(tmp_path, how):
     assert {name: tensor.tolist() for name, tensor in found.items()} == {"w1": [1, 1], "w2": [2, 2]}
 
 
+FIRST, SECOND = "pytorch_model-1-of-2.bin", "pytorch_model-2-of-2.bin"
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ({"a": FIRST, "b": SECOND, "c": SECOND}, f"tensor `c` is not in {SECOND}"),
+        ({"a": FIRST}, f"tensor `b` of {SECOND} is not in the index"),
+        ({"a": SECOND, "b": FIRST}, f"tensor `b` is not in {FIRST}"),
+    ],
+)
+def test_an_index_has_the_tensors_of_its_files(tmp_path, index, said):
+    """As for safetensors files: none is lost, and none that is stale is written."""
+    one = torch.ones(1)
+    torch.save({"a": one, "x": one}, tmp_path / FIRST)
+    torch.save({"b": one, "y": one, "step": 3}, tmp_path / SECOND)
+    index = {**index, "x": FIRST, "y": SECOND}
+    path = cli.write_index(tmp_path, index, name="pytorch_model.bin.index.json")
+    done = complaint("convert", tmp_path, tmp_path / "out.safetensors", "--skip-others")
+    assert done == f"{path}: {said}"
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_entries_that_are_skipped_need_not_be_tensors(tmp_path):
+    torch.save({"a": torch.ones(1), "step": 3}, tmp_path / "m.bin")
+    cli.write_index(tmp_path, {"a": "m.bin", "step": "m.bin"}, name="m.bin.index.json")
+    run("convert", tmp_path, tmp_path / "out.safetensors", "--skip-others")
+    assert load_file(tmp_path / "out.safetensors").keys() == {"a"}
+
+
+@pytest.mark.parametrize("name", ["m.bin.index.fp16.json", "m.fp16.bin.index.json"])
+def test_variants_of_a_folder(tmp_path, name):
+    """--name and --variant choose an index; the plain one is the default."""
+    folder, out = tmp_path / "folder", tmp_path / "out.safetensors"
+    folder.mkdir()
+    for value, shard, index in ((1, "m.bin", "m.bin.index.json"), (2, "m.fp16.bin", name)):
+        torch.save({"a": torch.tensor(value)}, folder / shard)
+        cli.write_index(folder, {"a": shard}, name=index)
+    for words, value in (((), 1), (("--variant", "fp16"), 2), (("--name", "m"), 1)):
+        run("convert", folder, out, "--force", *words)
+        assert load_file(out)["a"] == value
+    out.unlink()
+    said = complaint("convert", folder, out, "--variant", "fp8")
+    assert said.startswith(f'{folder}: no variant "fp8" of m.bin; there are: ')
+    for source in (folder / "m.bin", folder / "m.bin.index.json"):
+        said = complaint("convert", source, out, "--variant", "fp16")
+        assert said == f"name and variant choose a model of a folder, and {source} is none"
+    cli.write_index(folder, {"a": "m.bin"}, name="other.bin.index.json")
+    assert "several models: " in complaint("convert", folder, out)
+    assert not out.exists()
+
+
+def test_a_file_that_is_written_to_meanwhile(tmp_path, monkeypatch, capsys):
+    """The tensors would be a mixture of both: the error names the file, and nothing is written."""
+    from safetensors._cli.main import main
+    from safetensors._saving.writer import SafeWriter
+
+    torch.save({name: torch.zeros(1 << 16) for name in "abc"}, tmp_path / "1.pt")
+    newer, write = (tmp_path / "1.pt").read_bytes(), SafeWriter.write
+
+    def change(self, name, tensor):
+        if name == "b":
+            with open(tmp_path / "1.pt", "r+b") as file:
+                file.write(newer)
+        write(self, name, tensor)
+
+    monkeypatch.setattr(SafeWriter, "write", change)
+    for to in ("out.safetensors", "out/"):
+        torch.save({name: torch.ones(1 << 16) for name in "abc"}, tmp_path / "1.pt")
+        assert main(["convert", str(tmp_path / "1.pt"), f"{tmp_path}/{to}"]) == 2
+        said = f"safetensors: {tmp_path}/1.pt was replaced or written to while it was read\n"
+        assert capsys.readouterr().err == said
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".safetensors")]
+
+
+def test_a_file_that_is_replaced_as_torch_opens_it(tmp_path, monkeypatch, capsys):
+    from safetensors._cli import torch_archive
+    from safetensors._cli.main import main
+
+    torch.save({"a": torch.ones(1)}, tmp_path / "m.pt")
+    torch.save({"a": torch.zeros(1)}, tmp_path / "2.pt")
+    check = torch_archive.check
+
+    def replace(path):
+        found = check(path)
+        os.replace(tmp_path / "2.pt", path)
+        return found
+
+    monkeypatch.setattr(torch_archive, "check", replace)
+    assert main(["convert", str(tmp_path / "m.pt"), str(tmp_path / "out.safetensors")]) == 2
+    assert "m.pt was replaced or written to while it was read" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["m.pt"]
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -148,6 +148,10 @@ def test_a_read_only_folder(model):
         (["author", "--set", "a=1"], "cannot print and change metadata"),
         (["--json", "--set", "a=1"], "cannot print and change metadata"),
         (["--set", "a=\udcff"], "is not valid UTF-8"),
+        (["--set", "a=1", "--name", "x"], "--set and --remove change one file: not with --name"),
+        (["--remove", "format", "--variant", "x"], "not with --variant"),
+        (["--set", "a=1", "--raw"], "not with --raw"),
+        (["--set", "a=1", "--model"], "not with --model"),
     ],
 )
 def test_errors(model, words, said):

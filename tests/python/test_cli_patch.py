@@ -33,6 +33,22 @@ def test_options_of_diff(files):
         assert patch.changed("h.0.weight")[1].tolist() == [4, 60_001, 70_000]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diff", "a", "b", "--values", "set"], "--values needs --patch"),
+        (["diff", "a", "b", "--digest", "xxh3-128"], "--digest needs --patch"),
+        (["diff", "a", "b", "--stats", "--force"], "--force needs --patch"),
+        (["patch", "a", "p", "--output", "new", "--shared"], "--shared needs --in-place"),
+    ],
+)
+def test_options_that_go_together(files, words, said):
+    before = os.listdir(files)
+    names = {"a": "a.safetensors", "b": "b.safetensors", "p": "p.safetensors-patch"}
+    assert cli.complaint(*(names.get(word, word) for word in words), cwd=files) == said
+    assert os.listdir(files) == before
+
+
 def test_ls_of_standard_input(files):
     with (files / "p.safetensors-patch").open("rb") as stream:
         assert "h.0.weight" in cli.output("ls", "-", cwd=files, stdin=stream)

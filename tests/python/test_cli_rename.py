@@ -6,6 +6,8 @@ import os
 import numpy as np
 import pytest
 
+from safetensors._cli import layer_names
+from safetensors._cli.main import main
 from support import cli, copies
 
 
@@ -166,3 +168,81 @@ def test_other_metadata_that_name_tensors(tmp_path):
         said = cli.complaint("rename", path, "--prefix", "a.=x.", status=2)
         assert "names tensor `a.weight`: it would keep the old name" in said
         cli.run("rename", path, "--prefix", "b.=x.")
+
+
+def test_a_source_that_is_written_to_before_it_is_copied(source, monkeypatch, capsys):
+    """Its header, which was read before, need not be that of the data."""
+    renamed = layer_names.renamed
+
+    def change(*arguments):
+        os.utime(source, ns=(0, 0))
+        return renamed(*arguments)
+
+    monkeypatch.setattr(layer_names, "renamed", change)
+    before = source.read_bytes()
+    assert main(["rename", str(source), "--map", "ids=i"]) == 2
+    said = f"safetensors: {source} was replaced or written to while it was read\n"
+    assert capsys.readouterr().err == said
+    assert source.read_bytes() == before
+
+
+def two_shards(folder, names, index):
+    """Writes a model of two shards, and returns the bytes of all of its files."""
+    for i, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copies.write(folder / name, {f"w{i}": np.full(3, i, "f4")})
+    if index:
+        cli.write_index(folder, {f"w{i}": name for i, name in enumerate(names)}, name=index)
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+MODEL = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+INDEX = "model.safetensors.index.json"
+FP16 = tuple(name.replace("model", "model.fp16") for name in MODEL)
+IN_PLACE = [
+    ([], tuple(name.replace("model", "net") for name in MODEL), "net.safetensors.index.json"),
+    (["--variant", "fp16"], FP16, "model.fp16.safetensors.index.json"),
+    (["--name", "net"], tuple(name.replace("model", "net") for name in MODEL), None),
+]
+
+
+@pytest.mark.parametrize(("choice", "names", "index"), IN_PLACE)
+def test_the_source_is_replaced_under_its_name(tmp_path, choice, names, index):
+    """Also beside another model of the folder, which stays."""
+    others = two_shards(tmp_path, MODEL, INDEX) if choice else {}
+    before = two_shards(tmp_path, names, index)
+    cli.run("rename", tmp_path, "--prefix", "w=x.", *choice)
+    added = {tmp_path / "net.safetensors.index.json"} if index is None else set()
+    assert set(tmp_path.iterdir()) == before.keys() | added
+    table = cli.parsed("ls", tmp_path, *choice)
+    assert {t["name"] for file in table["files"] for t in file["tensors"]} == {"x.0", "x.1"}
+    assert all(path.read_bytes() == content for path, content in others.items())
+
+
+@pytest.mark.parametrize(
+    ("names", "index", "said"),
+    [
+        (tuple(f"w/{name}" for name in MODEL), INDEX, f"w/{MODEL[0]} would become ./{MODEL[0]}"),
+        (("a.safetensors", "b.safetensors"), INDEX, f"a.safetensors would become ./{MODEL[0]}"),
+        (FP16, "model.safetensors.index.fp16.json", f"{FP16[0]} would become ./{MODEL[0]}"),
+        (("weights.0.safetensors", "weights.1.safetensors"), None, "weights.0.safetensors would"),
+    ],
+)
+def test_a_source_that_cannot_be_replaced(tmp_path, names, index, said):
+    """Old files would stay beside the new ones, or the index would not be theirs."""
+    before = two_shards(tmp_path, names, index)
+    found = cli.complaint("rename", ".", "--prefix", "w=x.", cwd=tmp_path)
+    assert said in found
+    assert found.endswith(": rename needs a target")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    cli.run("rename", ".", "new/", "--prefix", "w=x.", cwd=tmp_path)
+    assert "x.0" in cli.output("ls", tmp_path / "new")
+
+
+def test_a_shard_without_tensors(tmp_path):
+    """It would be left, as one of three."""
+    for i in (1, 2, 3):
+        tensors = {f"w{i}": np.ones(2, "f4")} if i < 3 else {}
+        copies.write(tmp_path / f"model-{i:05}-of-00003.safetensors", tensors)
+    said = cli.complaint("rename", tmp_path, "--prefix", "w=x.")
+    assert "model-00001-of-00003.safetensors would become " in said

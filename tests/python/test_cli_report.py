@@ -143,6 +143,25 @@ def test_targets_are_not_replaced(model, tmp_path):
     assert not (tmp_path / "new.html").exists()
 
 
+def test_what_is_read_is_not_replaced(tmp_path):
+    """Also by another name, or as a part of what a path names."""
+    folder = tmp_path / "folder"
+    save_files({"a": np.ones(100), "b": np.ones(100)}, folder, max_shard_size=900)
+    (folder / "config.json").write_text("{}")
+    shard = sorted(folder.glob("model-*"))[0]
+    (tmp_path / "hard").hardlink_to(shard)
+    (tmp_path / "link").symlink_to(shard)
+    (tmp_path / "r.html").touch()
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for target in [*before, tmp_path / "hard", tmp_path / "link"]:
+        for words in ([folder], [shard, "--against", folder]):
+            said = cli.complaint("report", *words, "-o", target, "--force")
+            assert said == f"{target}: the command reads this file: choose another output"
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    cli.run("report", folder, "-o", tmp_path / "r.html", "--force")
+    assert "2 tensors" in read(tmp_path / "r.html")
+
+
 def test_many_tensors(tmp_path):
     zero = np.zeros(1, "i1")
     names = [f"m.{i}.e.{j}.{k}" for i in range(20) for j in range(100) for k in "abcdefghij"]

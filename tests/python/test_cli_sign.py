@@ -405,6 +405,24 @@ def test_encrypted_keys(run, folder, made, monkeypatch):
     run("verify", folder, "--key", public)
 
 
+def test_only_signatures_are_replaced(run, folder, made):
+    """Neither the key, nor a file of the model, is overwritten by --signature."""
+    private, public = made["p256"]
+    path = folder / "model.safetensors"
+    link = folder.parent / "link"
+    link.symlink_to(private)
+    before = private.read_bytes(), path.read_bytes()
+    for signature in (private, path, folder / "config.json", link):
+        said = refused(run, "sign", folder, "--key", private, "--signature", signature)
+        assert f"{signature} exists and is no signature: sign replaces only signatures" in said
+    assert (private.read_bytes(), path.read_bytes()) == before
+    other = ("--signature", folder.parent / "other.sig")
+    (folder.parent / "other.sig").touch()  # as mktemp does
+    for _ in range(2):
+        run("sign", folder, "--key", private, *other)
+        run("verify", folder, "--key", public, *other)
+
+
 def test_bad_usage(run, folder, made):
     """Status 2, and one line."""
     private, public = made["p256"]

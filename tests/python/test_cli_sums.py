@@ -28,6 +28,14 @@ def check(model, *words):
     assert b"sha256:" in written or not words
 
 
+@pytest.mark.parametrize("words", [["--write"], ["--check"], ["--check", "x.sums.json"]])
+def test_the_digest_of_the_whole_alone(source, words):
+    """It is that of `hash` without these options, which would not heed --whole."""
+    said = cli.complaint("hash", source, "--whole", *words)
+    assert said == "--whole goes with neither --write nor --check"
+    assert sorted(os.listdir(source.parent)) == ["m.safetensors", "shards"]
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -13,7 +13,8 @@ import argparse
 import contextlib
 import os
 
-from .. import SafetensorError, _extra
+from .. import SafetensorError, _extra, _model_folder
+from .._model_folder import Choice
 from .._paths import is_model, visible
 from .._saving.companions import Companions
 from .._weight_models import is_gguf, is_weight_model
@@ -22,6 +23,7 @@ from .errors import CliError
 from .model import add_choice, choice_of, files_of
 from .opening import open_regular, refuse_stdin
 from .output import Output
+from .reader import complaint
 from .source import Source
 from .writing import Target, target_of, write_source
 
@@ -35,7 +37,6 @@ safetensors convert model.gguf model-f16/ --dtype f16
 safetensors convert --lenient damaged.safetensors repaired.safetensors
 """
 
-_TORCH_INDEX = ".bin.index.json"
 _TORCH_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
@@ -80,11 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("convert", arguments.source, arguments.target)
     has_blocks = is_gguf(arguments.source, choice_of(arguments))
-    if (
-        arguments.dtype is not None
-        and not has_blocks
-        and _found(arguments.source)[1] != "safetensors"
-    ):
+    if arguments.dtype is not None and not has_blocks and _found(arguments)[1] != "safetensors":
         raise CliError("--dtype applies to safetensors and GGUF files only")
     if arguments.dtype is not None or has_blocks:
         _refuse_torch_options(arguments)
@@ -114,25 +111,57 @@ def _target(arguments: argparse.Namespace, is_gguf: bool) -> Target:
     return target_of(arguments.target, of_model, arguments.max_shard_size)
 
 
-def _found(path: str) -> tuple[str, str]:
-    """Returns the path of the file, folder or index that a source means, and its format."""
+def _found(arguments: argparse.Namespace) -> tuple[str, str]:
+    """Returns the path of the file, folder or index that the source means, and its format."""
+    path, choice = arguments.source, choice_of(arguments)
     if os.path.isdir(path):
-        names = visible(os.listdir(path))
-        indexes = [name for name in names if name.endswith(_TORCH_INDEX)]
-        if len(indexes) == 1 and not _extra._has_model_files(path):
-            path = os.path.join(path, indexes[0])
-    return path, _kind(path)
+        path = _torch_index(path, choice) or path
+        return path, _kind(path)
+    kind = _kind(path)
+    try:
+        choice.refuse_for(path)
+    except ValueError as error:
+        raise CliError(str(error)) from None
+    return path, kind
+
+
+def _torch_index(folder: str, choice: Choice) -> str | None:
+    """Returns the index of a folder's pickled model; None if it has none, or safetensors files.
+
+    The rule of safetensors files chooses: the names of both differ only in the ending.
+    """
+    if _extra._has_model_files(folder):
+        return None
+    indexes: dict[str, str] = {}
+    for name in visible(os.listdir(folder)):
+        stem, found, rest = name.rpartition(".bin.")
+        twin = f"{stem}.safetensors.{rest}"
+        parsed = _extra._parse_model_file_name(twin)
+        if found and parsed is not None and parsed[0] == "index":
+            indexes[twin] = name
+    if not indexes:
+        return None
+    try:
+        model = _model_folder.choose(
+            folder, indexes, choice, lambda twin: [twin], indexes.__contains__
+        )
+    except SafetensorError as error:
+        said = complaint(error, folder).replace(".safetensors", ".bin")
+        raise CliError(f"{folder}: {said}") from None
+    return os.path.join(folder, indexes[model.index_file])
 
 
 def _open_source(arguments: argparse.Namespace) -> Source:
     # Imported only when needed, so that the other commands start faster.
-    path, kind = _found(arguments.source)
+    path, kind = _found(arguments)
     if arguments.lenient and kind != "safetensors":
         raise CliError("--lenient applies to safetensors files only")
     if kind == "torch":
         from .source_torch import TorchSource
 
-        return TorchSource(_torch_files(path), arguments.key, arguments.skip_others)
+        shards, index = files_of(path)
+        paths = [shard.path for shard in shards]
+        return TorchSource(paths, index, arguments.key, arguments.skip_others)
     if kind == "npz":
         from .source_npz import NpzSource
 
@@ -178,7 +207,3 @@ def _kind(path: str) -> str:
     if any(name.endswith("/data.pkl") for name in names):
         return "torch"
     return "npz"
-
-
-def _torch_files(path: str) -> list[str]:
-    return [shard.path for shard in files_of(path)[0]]

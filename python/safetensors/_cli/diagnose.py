@@ -1,11 +1,12 @@
 """What is wrong with a file that the core refuses: a word for scripts, and details."""
 
+import os
 from typing import Any, NamedTuple
 
 from .. import _json
 from .._core import SafetensorError, _file_kind
 from .._dtypes import BITS
-from .._reading import LENGTH_NBYTES
+from .._reading import LENGTH_NBYTES, Version, version_of
 from . import text
 from .dtypes import element_count
 from .opening import STDIN
@@ -65,6 +66,7 @@ class DamagedHeader(NamedTuple):
     pairs: Pairs
     data_begin: int
     data_nbytes: int
+    version: Version
 
     def entries(self) -> list[HeaderEntry]:
         """Returns the tensors whose place can be read, in the order of their places."""
@@ -114,8 +116,8 @@ def read_damaged(path: str) -> DamagedHeader | None:
     if path == STDIN:
         return None  # it has been read
     with open(path, "rb") as file:
-        nbytes = file.seek(0, 2)
-        file.seek(0)
+        status = os.fstat(file.fileno())
+        nbytes = status.st_size
         length = int.from_bytes(file.read(LENGTH_NBYTES), "little")
         if nbytes < LENGTH_NBYTES or length > min(_MAX_HEADER_NBYTES, nbytes - LENGTH_NBYTES):
             return None
@@ -125,7 +127,9 @@ def read_damaged(path: str) -> DamagedHeader | None:
     except (SafetensorError, ValueError, RecursionError):
         return None
     begin = LENGTH_NBYTES + length
-    return DamagedHeader(pairs, begin, nbytes - begin) if isinstance(pairs, Pairs) else None
+    if not isinstance(pairs, Pairs):
+        return None
+    return DamagedHeader(pairs, begin, nbytes - begin, version_of(status))
 
 
 def details(damaged: DamagedHeader | None) -> list[str]:

@@ -53,13 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     patch.add_argument(
         "--values",
         choices=("auto", "set"),
-        default="auto",
         help="set: without differences, for receivers that do not have A",
     )
     patch.add_argument(
         "--digest",
         choices=("xxh3-128", "sha256"),
-        default="xxh3-128",
         help="the algorithm of the patch's digests (default: xxh3-128)",
     )
     patch.add_argument("--force", action="store_true", help="replace an existing patch")
@@ -70,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.tolerance is not None and not arguments.stats:
         raise CliError("--tolerance needs --stats")
+    for name in ("values", "digest", "force"):
+        if getattr(arguments, name) and arguments.patch is None:
+            raise CliError(f"--{name} needs --patch")
     if arguments.stats and (arguments.patch is not None or arguments.no_data):
         raise CliError("--stats goes with neither --patch nor --no-data")
     if arguments.patch is not None:
@@ -116,8 +117,8 @@ def _write_patch(arguments: argparse.Namespace, choice: Choice, out: Output) -> 
             arguments.a,
             arguments.b,
             arguments.patch,
-            digest=arguments.digest,
-            values=arguments.values,
+            digest=arguments.digest or "xxh3-128",
+            values=arguments.values or "auto",
             name=choice.name,
             variant=choice.variant,
             progress=report,

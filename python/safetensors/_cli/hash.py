@@ -62,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.files and not arguments.write:
         raise CliError("--files needs --write; --check compares them by itself")
+    if arguments.whole and (arguments.write or arguments.check is not None):
+        raise CliError("--whole goes with neither --write nor --check")
     if arguments.write:
         return hash_sums.write(arguments, out)
     if arguments.check is not None:

@@ -9,13 +9,14 @@ import math
 from typing import Any
 
 from .._extra import _write_with_header
+from .._model_folder import BY_RULE
 from .._near_names import suggestions
 from .._paths import is_url
 from .._saving.arguments import SaveArguments
 from .._weight_models import is_gguf
 from . import text, weight_model
 from .errors import NEGATIVE, CliError
-from .model import add_choice, choice_of
+from .model import add_choice
 from .opening import STDIN
 from .output import Column, Output
 from .reader import File
@@ -52,9 +53,12 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         return _read(arguments, out)
     if arguments.key is not None or arguments.json:
         raise CliError("meta: cannot print and change metadata in one command")
+    for name in ("name", "variant", "model", "raw"):
+        if getattr(arguments, name):
+            raise CliError(f"meta: --set and --remove change one file: not with --{name}")
     if arguments.path == STDIN:
         raise CliError("meta: standard input cannot be changed: name a file")
-    if is_gguf(arguments.path, choice_of(arguments)):
+    if is_gguf(arguments.path, BY_RULE):
         raise CliError(f"{arguments.path}: meta changes safetensors files, and this is GGUF")
     if is_url(arguments.path):
         raise CliError("meta: a file behind a URL cannot be changed: name a file")

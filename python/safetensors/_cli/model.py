@@ -2,12 +2,12 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from .._extra import _refuse_repeated
 from .._model_folder import BY_RULE, Choice
-from .._shards import ShardFile, find_files
+from .._shards import ShardFile, find_files, of_one_model
 from .errors import CliError
 from .opening import STDIN
 from .reader import File, SafetensorError, Tensor, complaint
@@ -65,8 +65,9 @@ class Model:
             return
         _allow_descriptors(len(shards))
         try:
-            for shard in shards:
-                self.files.append(self._opened(shard.path, lenient))
+            with of_one_model(shards):
+                for shard in shards:
+                    self.files.append(self._opened(shard.path, lenient))
         except BaseException:
             self.close()
             raise
@@ -99,8 +100,7 @@ class Model:
         refuse_repeated(self.files)
         placed = {each.tensor.name: each for each in self.all()}
         if self.index is not None:
-            for problem in misplaced(self.index, self.files):
-                raise CliError(f"{self.index.path}: {problem}")
+            refuse_misplaced(self.index, _paths_of(self.files))
         return placed
 
     def aliases(self) -> dict[str, list[str]]:
@@ -169,7 +169,7 @@ def files_of(
 
 def index_problems(index: Index, files: list[File]) -> list[str]:
     """Returns one line for each disagreement between an index and its shards."""
-    problems = misplaced(index, files)
+    problems = misplaced(index, _paths_of(files))
     total = index.total_size
     nbytes = sum(tensor.nbytes for file in files for tensor in file.tensors)
     if total is not None and total != nbytes:
@@ -177,15 +177,20 @@ def index_problems(index: Index, files: list[File]) -> list[str]:
     return problems
 
 
-def misplaced(index: Index, files: list[File]) -> list[str]:
+def refuse_misplaced(index: Index, found: Mapping[str, Set[str]]) -> None:
+    """Raises CliError if a tensor is not where an index puts it: see misplaced()."""
+    for problem in misplaced(index, found):
+        raise CliError(f"{index.path}: {problem}")
+
+
+def misplaced(index: Index, found: Mapping[str, Set[str]]) -> list[str]:
     """Returns one line for each tensor that is not where an index puts it. No loader needs
-    `total_size`, and some programs count shared tensors twice in it."""
+    `total_size`, and some programs count shared tensors twice in it.
+
+    `found` has the paths of the files of each tensor.
+    """
     problems = []
     folder = os.path.join(os.path.dirname(index.path), "")
-    found: dict[str, set[str]] = {}
-    for file in files:
-        for tensor in file.tensors:
-            found.setdefault(tensor.name, set()).add(file.path)
     for name, path in index.weight_map.items():
         if path not in found.get(name, ()):
             where = clipped(path.removeprefix(folder))
@@ -195,6 +200,15 @@ def misplaced(index: Index, files: list[File]) -> list[str]:
             where = clipped(path.removeprefix(folder))
             problems.append(f"tensor `{clipped(name)}` of {where} is not in the index")
     return problems
+
+
+def _paths_of(files: Sequence[File]) -> dict[str, set[str]]:
+    """Returns the paths of the files of each tensor."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for tensor in file.tensors:
+            found.setdefault(tensor.name, set()).add(file.path)
+    return found
 
 
 def _allow_descriptors(count: int) -> None:

@@ -8,8 +8,9 @@ import sys
 import tempfile
 from typing import cast
 
+from .._errors import failure
 from .._paths import open_at_once
-from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES
+from .._reading import LENGTH_NBYTES, MAX_HEADER_NBYTES, Version, version_of
 from .errors import CliError
 
 STDIN = "-"
@@ -41,6 +42,39 @@ def open_regular(path: str) -> io.FileIO:
         found = "a named pipe" if stat.S_ISFIFO(mode) else "a device"
         raise CliError(f"{path}: expected a regular file, found {found}")
     return file
+
+
+def refuse_changed(path: str, before: Version, now: os.stat_result) -> None:
+    """Raises SafetensorError if a file is another one than before, or was written to."""
+    if version_of(now) != before:
+        text = f"{path} was replaced or written to while it was read"
+        raise failure("file_changed", text, path=path)
+
+
+class Watch:
+    """Holds files open that other code reads, and tells whether one of them changes meanwhile."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[io.FileIO, Version]] = {}
+
+    def open(self, path: str) -> io.FileIO:
+        """Opens a regular file, before others read it. The file is closed with this object."""
+        file = open_regular(path)
+        self._files[path] = file, version_of(os.fstat(file.fileno()))
+        return file
+
+    def refuse_replaced(self, path: str) -> None:
+        """Raises SafetensorError if the path leads to another file, or a changed one."""
+        refuse_changed(path, self._files[path][1], os.stat(path))
+
+    def refuse_changed(self) -> None:
+        """Raises SafetensorError if a file was written to."""
+        for path, (file, before) in self._files.items():
+            refuse_changed(path, before, os.fstat(file.fileno()))
+
+    def close(self) -> None:
+        for file, _ in self._files.values():
+            file.close()
 
 
 def _open_stdin() -> io.FileIO:

@@ -54,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: Output) -> int:
     from ..delta import PatchError, apply_file
 
+    if arguments.shared and not arguments.in_place:
+        raise CliError("--shared needs --in-place")
     output = arguments.output
     refuse_stdin("patch", arguments.source, output, *arguments.patches)
     if output is None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from .._core import SafetensorError, _data_begin, _safe_open_handle, safe_open
 from .._dtypes import BITS
 from .._extra import _plan_layout
-from .._reading import LENGTH_NBYTES, read_all, read_some
+from .._reading import LENGTH_NBYTES, read_all, read_some, version_of
 from .errors import CliError
-from .opening import CHUNK_NBYTES, open_input
+from .opening import CHUNK_NBYTES, open_input, refuse_changed
 
 if TYPE_CHECKING:
     from .decode import Array
@@ -40,8 +40,10 @@ class File:
         self.path = os.fspath(path)
         self._file = open_input(self.path) if opened is None else opened
         try:
+            status = os.fstat(self._file.fileno())
+            self._version = version_of(status)
             with self.handle() as handle:
-                self.nbytes = os.fstat(self._file.fileno()).st_size
+                self.nbytes = status.st_size
                 self._describe(handle)
         except BaseException:
             if opened is None:
@@ -63,6 +65,10 @@ class File:
         """Returns the file as a handle of its own, to copy from. The caller closes it."""
         # "np" needs no NumPy here: safe_open imports it only for the first array.
         return _safe_open_handle(self._file, "np", backend="pread")
+
+    def refuse_changed(self) -> None:
+        """Raises SafetensorError if the file was written to since it was opened."""
+        refuse_changed(self.path, self._version, os.fstat(self._file.fileno()))
 
     def close(self) -> None:
         self._file.close()

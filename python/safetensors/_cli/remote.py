@@ -28,6 +28,9 @@ class RemoteFile(File):
         assert self._shard.reader is not None
         return safe_open(self._shard.reader(), "np")
 
+    def refuse_changed(self) -> None:
+        """Does nothing: the reader of the bytes raises."""
+
     def close(self) -> None:
         self._handle.close()
 

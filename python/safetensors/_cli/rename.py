@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         split = Split(list(by_file.values()), sum(entry.nbytes for entry in source.entries))
         if arguments.target is None:
             arguments.force = True
-        writing.write_split(content, _target(arguments, source), split, arguments, out)
+        target = _target(arguments, source, len(by_file))
+        writing.write_split(content, target, split, arguments, out)
     return 0
 
 
@@ -114,17 +115,31 @@ def _renamed(
     return renamed
 
 
-def _target(arguments: argparse.Namespace, source: ModelSource) -> writing.Target:
+def _target(arguments: argparse.Namespace, source: ModelSource, shards: int) -> writing.Target:
     if arguments.target is None:
-        path = source.files[0].path
-        if len(source.files) == 1 and source.models[0].index is None:
-            return writing.Target(path, False)
-        return writing.Target(os.path.dirname(path) or ".", True)
+        return _in_place(source, shards)
     target = writing.target_of(arguments.target, of_model=len(source.files) > 1)
     if len(source.files) > 1 and not target.is_folder:
         raise CliError(
             f"{arguments.source} has {len(source.files)} files: rename needs a folder as target"
         )
+    return target
+
+
+def _in_place(source: ModelSource, shards: int) -> writing.Target:
+    """Returns the source as target. Raises CliError if the new files would have other names: then
+    the old ones would be left, or an index that is not of the new ones."""
+    index = source.models[0].index
+    if len(source.paths) == 1 and index is None:
+        return writing.Target(source.paths[0], False)
+    old = [*source.paths, *([index.path] if index is not None else [])]
+    parsed = _extra._parse_model_file_name(os.path.basename(old[-1]))
+    folder = os.path.dirname(old[-1])
+    target = writing.Target(folder or ".", True, None, parsed[1] if parsed else "", True)
+    new = [*target.paths(shards), target.index_path()]
+    for path, wanted in zip(old, new, strict=False):
+        if os.path.split(path) != (folder, os.path.basename(wanted)):
+            raise CliError(f"{path} would become {wanted}: rename needs a target")
     return target
 
 
@@ -145,6 +160,7 @@ class _NewHeader(writing.FileContent):
     ) -> None:
         file, header = self._header(names)
         with file.handle() as handle:
+            file.refuse_changed()  # while it is copied, the core tells
             _extra._write_with_header(target, handle, header, options.of_file(target))
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:

@@ -15,11 +15,11 @@ import shlex
 from typing import Any, NamedTuple
 
 from .. import SafetensorError
-from .._reading import read_some
+from .._reading import Version, read_some
 from .._shards import ShardFile
 from . import diagnose, text
 from .errors import CliError
-from .opening import open_regular
+from .opening import open_regular, refuse_changed
 from .reader import File, complaint
 
 _MAX_NAMED = 5
@@ -41,6 +41,8 @@ class Repair(NamedTuple):
     prologue: bytes
     pieces: list[Piece]
     remarks: list[str]
+    version: Version
+    """That of the file."""
 
 
 def command(path: str) -> str:
@@ -114,7 +116,7 @@ def plan(path: str, damaged: "diagnose.DamagedHeader | None") -> Repair:
     encoded = json.dumps(header).encode()
     prologue = len(encoded).to_bytes(8, "little") + encoded
     moved = [piece._replace(begin=len(prologue) + piece.begin) for piece in pieces]
-    repair = Repair(prologue, moved, remarks or ["wrote the header anew"])
+    repair = Repair(prologue, moved, remarks or ["wrote the header anew"], damaged.version)
     _refuse_what_the_core_refuses(path, repair)
     return repair
 
@@ -162,7 +164,6 @@ class _Reader:
     def __init__(self, path: str, repair: Repair) -> None:
         self.name = path
         self._file = open_regular(path)
-        self._size = os.fstat(self._file.fileno()).st_size
         self._repair = repair
 
     def open(self, nbytes: int) -> tuple[int, bytes]:
@@ -182,6 +183,7 @@ class _Reader:
                 raise CliError(f"{self.name}: the file became shorter while it was read")
             found += data
             at += len(data) == left
+        refuse_changed(self.name, self._repair.version, os.fstat(self._file.fileno()))
         return bytes(found)
 
     def close(self) -> None:

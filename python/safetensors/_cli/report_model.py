@@ -1,6 +1,7 @@
 """What a report says of open models: their contents, and values of large tensors by sample."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,18 @@ from .weight_model import WeightModel
 
 if TYPE_CHECKING:
     from .decode import Array
+
+
+def read_of(model: Model) -> Iterator[str]:
+    """Yields the paths of what a report reads of a model."""
+    yield model.path
+    yield from (file.path for file in model.files)
+    if model.index is not None:
+        yield model.index.path
+    if isinstance(model, WeightModel):
+        yield from model.weights.files
+    folder = model.path if os.path.isdir(model.path) else os.path.dirname(model.path)
+    yield os.path.join(folder, "config.json")
 
 
 @contextlib.contextmanager

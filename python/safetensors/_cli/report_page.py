@@ -12,10 +12,11 @@ from .dtypes import element_count
 from .model import Placed
 from .output import Advance, Output
 from .reader import File, Tensor
-from .report_model import contents_of, placed_in
+from .report_model import contents_of, placed_in, read_of
 from .statistics import histogram, statistics
 from .tree_map import tree_map
 from .weight_model import opened_together
+from .writing import refuse_sources
 
 _MAX_ROWS = 400
 _MAX_HISTOGRAMS = 24
@@ -51,6 +52,7 @@ def page(arguments: argparse.Namespace, out: Output) -> str:
     paths = [arguments.path, *([arguments.against] if arguments.against is not None else [])]
     with contextlib.ExitStack() as stack:
         models = [stack.enter_context(each) for each in opened_together(paths, arguments)]
+        refuse_sources(arguments.output, [path for each in models for path in read_of(each)])
         contents = stack.enter_context(contents_of(models[0]))
         placed = [placed_in(model, arguments.quick) for model in models]
         outline = outline_of(contents.tensors, rows=_MAX_ROWS)

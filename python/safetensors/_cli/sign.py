@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         if getattr(arguments, name) and not arguments.sigstore:
             raise CliError(f"--{name.replace('_', '-')} goes with --sigstore")
     signature = signatures.place_of(path, arguments.signature)
+    if arguments.signature is not None:
+        signatures.refuse_other_file(signature)
     package = _package()
     signer = package.signer(
         key=arguments.key,

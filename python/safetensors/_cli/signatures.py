@@ -4,12 +4,16 @@ import argparse
 import os
 from typing import Any
 
-from .. import _extra
+from .. import SafetensorError, _extra, _json
 from ..signing import _signature_of
 from .errors import CliError
+from .opening import open_regular
 
 _FOLDERS = "model.sig"
 """The signature of a folder, in it. The name is model-signing's."""
+
+_BUNDLE = "application/vnd.dev.sigstore.bundle"
+"""The media types of signatures begin with it."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,3 +59,17 @@ def place_of(path: str, signature: "str | None") -> str:
     if os.path.isdir(path):
         return os.path.join(path, _FOLDERS)
     return _signature_of(path)
+
+
+def refuse_other_file(path: str) -> None:
+    """Raises CliError if a file that is no signature is where a user wants a new one."""
+    if not os.path.exists(path):
+        return
+    with open_regular(path) as file:
+        data = file.read(_json.MAX_NBYTES + 1) or b""
+    try:
+        found = _json.loads(data, path) if data else {"mediaType": _BUNDLE}
+    except (SafetensorError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not str(found.get("mediaType")).startswith(_BUNDLE):
+        raise CliError(f"{path} exists and is no signature: sign replaces only signatures")

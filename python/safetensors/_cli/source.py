@@ -74,4 +74,9 @@ class Source(Protocol):
         """Writes tensors to a file."""
         ...
 
+    def refuse_changed(self) -> None:
+        """Raises SafetensorError if a file was written to since it was opened: what was written may
+        be a mixture of both. Called after each write(), before the file appears."""
+        ...
+
     def close(self) -> None: ...

@@ -90,6 +90,10 @@ class ModelSource(Copies):
                 pairs = [(name, self.placed[name].tensor.name) for name in found]
                 writer._copy(handle, pairs, True)
 
+    def refuse_changed(self) -> None:
+        for file in self.files:
+            file.refuse_changed()
+
     def close(self) -> None:
         for model in self.models:
             model.close()

@@ -6,10 +6,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import TensorSpec
+from .. import SafetensorError, TensorSpec
 from .._saving.writer import SafeWriter
 from . import text
 from .errors import CliError
+from .opening import Watch
 from .reader import CHUNK_NBYTES
 from .source import Copies, SourceTensor
 
@@ -52,13 +53,20 @@ class NpzSource(Copies):
         self.notes: list[str] = []
         self._members: dict[str, _Member] = {}
         self.entries: list[SourceTensor] = []
+        self._watch = Watch()
         try:
-            self._zip = zipfile.ZipFile(path)
+            self._zip = zipfile.ZipFile(self._watch.open(path))
             for info in self._zip.infolist():
                 self._add(info)
-        except _BROKEN as error:
-            raise self._error(str(error)) from None
+        except BaseException as error:
+            self.close()
+            if isinstance(error, _BROKEN):
+                raise self._error(str(error)) from None
+            raise
         self.entries.sort(key=lambda entry: text.natural_key(entry.name))
+
+    def refuse_changed(self) -> None:
+        self._watch.refuse_changed()
 
     def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
         for name in names:
@@ -76,7 +84,7 @@ class NpzSource(Copies):
             raise self._error(f"array `{text.clipped(name)}`: not enough memory") from None
 
     def close(self) -> None:
-        self._zip.close()
+        self._watch.close()
 
     def _error(self, message: str) -> CliError:
         return CliError(f"{self._path}: {text.clipped(message, 300)}")
@@ -91,7 +99,13 @@ class NpzSource(Copies):
             member = self._read_header(info, name)
         except _BROKEN as error:
             raise self._error(f"array `{text.clipped(name)}`: {error}") from None
-        code = TensorSpec(dtype=member.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
+        kind = member.dtype.name
+        try:
+            code = TensorSpec(dtype=kind, shape=(), data_ptr=0, data_len=0).dtype
+        except SafetensorError:
+            raise self._error(
+                f"array `{text.clipped(name)}`: the format has no type {kind}"
+            ) from None
         self._members[name] = member
         self.entries.append(SourceTensor(name, code, member.shape, member.nbytes))
 

@@ -9,7 +9,8 @@ from .._near_names import suggestions
 from .._saving.writer import SafeWriter
 from . import text, torch_archive
 from .errors import CliError
-from .opening import open_regular
+from .model import Index, refuse_misplaced
+from .opening import Watch
 from .source import Copies, SourceTensor
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ file of a kilobyte could take any amount of memory and disk."""
 class TorchSource(Copies):
     """Checkpoints that hold a dict of tensors, or a dict of dicts, of which `key` selects one."""
 
-    def __init__(self, paths: list[str], key: str | None, skip_others: bool) -> None:
+    def __init__(
+        self, paths: list[str], index: Index | None, key: str | None, skip_others: bool
+    ) -> None:
+        """`index` is that of the files, if they have one."""
         try:
             import torch
         except ImportError:
@@ -37,12 +41,19 @@ class TorchSource(Copies):
         self._tensors: dict[str, torch.Tensor] = {}
         self._where: dict[str, str] = {}
         self._repeated_nbytes = 0
-        for path in paths:
-            self._add_file(path, key, skip_others)
-        self.entries = sorted(
-            (_entry(name, tensor) for name, tensor in self._tensors.items()),
-            key=lambda entry: text.natural_key(entry.name),
-        )
+        self._watch = Watch()
+        try:
+            for path in paths:
+                self._add_file(path, key, skip_others)
+            if index is not None:
+                self._refuse_misplaced(index)
+            self.entries = sorted(
+                (_entry(name, tensor) for name, tensor in self._tensors.items()),
+                key=lambda entry: text.natural_key(entry.name),
+            )
+        except BaseException:
+            self.close()
+            raise
         if self._others:
             self.left_out = {"not tensors": self._others}
         self._note_shared()
@@ -54,13 +65,19 @@ class TorchSource(Copies):
             except (MemoryError, RuntimeError) as error:
                 raise self._error(name, _reason(error)) from None
 
+    def refuse_changed(self) -> None:
+        self._watch.refuse_changed()
+
     def close(self) -> None:
         self._tensors.clear()
+        self._watch.close()
 
     def _add_file(self, path: str, key: str | None, skip_others: bool) -> None:
         import torch
 
+        self._watch.open(path)  # its errors are clearer than torch's, and it does not wait
         found = _load(path)
+        self._watch.refuse_replaced(path)  # torch opens the path itself
         where = path
         if key is not None:
             if not isinstance(found, dict) or key not in found:
@@ -93,6 +110,13 @@ class TorchSource(Copies):
             self._tensors[name] = tensor
             self._where[name] = where
             self._refuse_a_blown_up_one(name, tensor)
+
+    def _refuse_misplaced(self, index: Index) -> None:
+        """Raises CliError if a tensor is not where the index puts it."""
+        others = set(self._others)  # which the user leaves out
+        wanted = {name: at for name, at in index.weight_map.items() if name not in others}
+        found = {name: {path} for name, path in self._where.items()}
+        refuse_misplaced(index._replace(weight_map=wanted), found)
 
     def _refuse_a_blown_up_one(self, name: str, tensor: "torch.Tensor") -> None:
         """Limits the sum of tensors that have more bytes than the file stores for them."""
@@ -137,7 +161,6 @@ class TorchSource(Copies):
 def _load(path: str) -> Any:
     import torch
 
-    open_regular(path).close()  # its errors are clearer than torch's, and it does not wait
     try:
         # A mapped file takes memory for one tensor at a time. Files of torch before 1.6, which are
         # not zip archives, cannot be mapped.

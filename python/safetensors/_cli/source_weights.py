@@ -11,6 +11,7 @@ from .._saving.writer import SafeWriter
 from . import convert_report, writing
 from .errors import CliError, no_weight_layer
 from .model import choice_of
+from .opening import Watch
 from .output import Output
 from .source import SourceTensor
 from .weight_model import type_of
@@ -36,6 +37,9 @@ class WeightsSource:
         self.names = self.plan.names
         self.left_out = self.plan.left_out
         self.paths = list(self.plan.weights.files)
+        self._watch = Watch()
+        for path in self.paths:
+            self._watch.open(path)
         self.decoded = Counter(
             type_of(self.plan.weights[name]) for name in dict.fromkeys(self.plan.coded)
         )
@@ -54,8 +58,12 @@ class WeightsSource:
     def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
         engine.write(self.plan, writer, names)
 
+    def refuse_changed(self) -> None:
+        self._watch.refuse_changed()
+
     def close(self) -> None:
         self.plan.close()
+        self._watch.close()
 
 
 def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> None:

@@ -4,7 +4,7 @@ import argparse
 import os
 import stat
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import _extra
@@ -35,12 +35,20 @@ class Target(NamedTuple):
     is_folder: bool
     most: int | None = None
     """The limit of a shard's tensors in bytes; None: one file."""
+    name: str = _NAME
+    """What the names of a folder's files begin with."""
+    is_source: bool = False
+    """Whether the model is in the folder already, and is replaced."""
 
     def paths(self, shards: int) -> list[str]:
         """Returns the paths of the files, without the index."""
         if not self.is_folder:
             return [self.path]
-        return [os.path.join(self.path, name) for name in _split.file_names(_NAME, shards)]
+        return [os.path.join(self.path, name) for name in _split.file_names(self.name, shards)]
+
+    def index_path(self) -> str:
+        """Returns the path of the index of several files."""
+        return os.path.join(self.path, _split.index_name(self.name))
 
 
 class Written(NamedTuple):
@@ -81,7 +89,10 @@ class FileContent:
             data_begin=self._data_begin(specs),
         )
         with open_writer(target, specs, options) as writer:
-            self._source.write(writer, names)
+            try:
+                self._source.write(writer, names)
+            finally:  # a file that changes may also be an error of what reads it
+                self._source.refuse_changed()
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         """Returns the size of the file, and how many of its bytes can be shared with the source."""
@@ -236,7 +247,13 @@ def write_split(
         if target.is_folder:
             os.makedirs(os.path.dirname(absolute(target.path)), exist_ok=True)
             save_files(
-                split, content.sizes, content.write, target.path, _NAME, options, content.companions
+                split,
+                content.sizes,
+                content.write,
+                target.path,
+                target.name,
+                options,
+                content.companions,
             )
         else:
             content.write(split.shards[0], target.path, options)
@@ -257,11 +274,20 @@ def _plan(content: FileContent, paths: list[str], split: Split, out: Output) -> 
 def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:
     ours = list(paths)
     if len(paths) > 1:
-        ours.append(os.path.join(target.path, _split.index_name(_NAME)))
-    if target.is_folder:
+        ours.append(target.index_path())
+    if target.is_folder and not target.is_source:
         refuse_other_models(target.path, map(os.path.basename, ours))
     for path in sorted(ours):
         refuse_existing(path, force)
+
+
+def refuse_sources(path: str, sources: Iterable[str]) -> None:
+    """Raises CliError if an output is one of the files that are read, also by another name."""
+    if not os.path.exists(path):
+        return
+    for source in sources:
+        if os.path.exists(source) and os.path.samefile(path, source):
+            raise CliError(f"{path}: the command reads this file: choose another output")
 
 
 def refuse_existing(path: str, force: bool) -> None:
