@@ -75,7 +75,7 @@ class SAFETENSORS_API Model {
   /// Requires: file < file_count(), as in each function that takes the number of a file.
   /// Throws: what SafeOpen throws. If an index leads to the file, Error kIncompleteModel, which
   ///   names the index and a tensor, for a file that is absent, and kTensorNotFound if the file
-  ///   lacks a tensor that the index puts into it.
+  ///   lacks a tensor that the index puts into it; kFileChanged if the index was replaced since.
   [[nodiscard]] const SafeOpen& file(std::size_t file) const&;
   const SafeOpen& file(std::size_t file) const&& = delete;
   /// Opens all files, with several threads if there are many. Throws: what file() throws.

@@ -113,6 +113,12 @@ struct FoundModel : ModelFiles {
 
   /// Returns the path of a file, by its position in `files`.
   [[nodiscard]] SAFETENSORS_API std::filesystem::path path(std::size_t file) const;
+  /// Call after files of the model were opened: then they are all of the model that was found. A
+  /// save removes the index before it changes any file. Model does so itself.
+  ///
+  /// Throws: Error kFileChanged if the index has been replaced, removed or changed since it was
+  ///   read. Nothing for a model without an index, or with one that was not read from a path.
+  SAFETENSORS_API void check_index() const;
 };
 
 /// Finds the model that a path leads to: a folder; an index, whose name ends with ".json"; or a

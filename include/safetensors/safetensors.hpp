@@ -29,6 +29,7 @@
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/file_bytes.hpp"
+#include "safetensors/file_id.hpp"
 #include "safetensors/file_kind.hpp"
 #include "safetensors/fill_page_cache.hpp"
 #include "safetensors/from_float.hpp"

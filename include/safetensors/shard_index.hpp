@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "safetensors/export.hpp"
+#include "safetensors/file_id.hpp"
 
 namespace safetensors {
 
@@ -57,9 +59,13 @@ class SAFETENSORS_API ShardIndex {
   [[nodiscard]] const std::vector<std::string>& files() const noexcept { return files_; }
   /// Returns `metadata.total_size`, if it is an unsigned integer.
   [[nodiscard]] std::optional<std::uint64_t> total_size() const noexcept { return total_size_; }
+  /// Returns which file was read; nothing if the index was read from a source, or parsed.
+  [[nodiscard]] const std::optional<FileId>& file_id() const noexcept { return file_id_; }
 
  private:
   friend class ShardIndexHandler;
+  friend ShardIndex read_index(const std::filesystem::path& path,
+                               const std::function<void(const std::string& file)>& seen);
   struct Entry {
     std::uint32_t begin;  // of the name, in text_
     std::uint32_t size;
@@ -70,6 +76,7 @@ class SAFETENSORS_API ShardIndex {
   std::vector<Entry> entries_;
   std::vector<std::string> files_;
   std::optional<std::uint64_t> total_size_;
+  std::optional<FileId> file_id_;
 };
 
 }  // namespace safetensors

@@ -14,8 +14,12 @@ from ._warn import warn
 
 SUFFIX = ".safetensors"
 
+Version = tuple[int, int, int, int]
+"""Which file was read: differs for another file, and after the file was written to."""
 Index = tuple[dict[str, list[str]], int | None]
 """The names of the tensors of each file, and the bytes of all tensors, if the index says so."""
+LocalIndex = tuple[dict[str, list[str]], int | None, Version]
+"""The same, and the version of the index."""
 
 
 class Choice(NamedTuple):
@@ -88,7 +92,7 @@ def choose(
 
 def of_directory(
     directory: str, choice: Choice, names: Collection[str] | None = None
-) -> tuple[FolderModel, Index | None]:
+) -> tuple[FolderModel, LocalIndex | None]:
     """Returns the model of a local directory, and the content of its index, if it has one.
 
     Args:

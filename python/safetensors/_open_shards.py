@@ -15,7 +15,7 @@ from . import _core, _extra
 from ._checking.absent import needed, refuse_absent
 from ._core import safe_open
 from ._errors import failure
-from ._shards import ShardFile, not_cached
+from ._shards import ShardFile, not_cached, of_one_model
 
 if TYPE_CHECKING:
     from ._range_reader import RangeReader
@@ -85,13 +85,15 @@ def open_shards(
 
     Raises:
         IntegrityError: before anything is opened, as refuse_absent().
+        SafetensorError: as open_tensors(); or an index was replaced meanwhile.
     """
     refuse_absent(shards, wanted)
-    opened = _open_at_once(shards, wanted, backend, stack)
-    return [
-        (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
-        for i, shard in enumerate(shards)
-    ]
+    with of_one_model(shards):
+        opened = _open_at_once(shards, wanted, backend, stack)
+        return [
+            (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
+            for i, shard in enumerate(shards)
+        ]
 
 
 def backend_for(shards: Sequence[ShardFile], backend: str) -> str:

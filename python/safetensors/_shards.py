@@ -5,14 +5,15 @@ Shared by all frameworks: imports none.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _extra, _model_folder
 from ._core import SafetensorError
 from ._errors import failure
-from ._model_folder import BY_RULE, Choice, FolderModel
+from ._model_folder import BY_RULE, Choice, FolderModel, Version
 from ._paths import is_url
 from ._redact import redact
 
@@ -48,6 +49,8 @@ class ShardFile(NamedTuple):
     index that should lead to them. Empty for a file."""
     cached_for: str = ""
     """The URL that led to a file in the Hub's cache; empty for others."""
+    index_version: Version | None = None
+    """Which local index was read; None for another one."""
 
 
 def sources_of(filenames: Sources) -> list[Path | RangeReader]:
@@ -237,11 +240,40 @@ def _shards_of_index(
     path: str,
     by_file: Mapping[str, list[str]],
     total_size: int | None,
+    version: Version,
     model: FolderModel | None = None,
 ) -> list[ShardFile]:
     """Returns the files that an index names, sorted by name."""
+    found = ShardFile("", None, path, None, total_size, model=model, index_version=version)
     directory = os.path.dirname(path)
     return [
-        ShardFile(os.path.join(directory, file), names, path, None, total_size, model=model)
+        found._replace(path=os.path.join(directory, file), names=names)
         for file, names in by_file.items()
     ]
+
+
+@contextlib.contextmanager
+def of_one_model(shards: Iterable[ShardFile]) -> Iterator[None]:
+    """In its block the files are opened, so that they are those of the model that was found.
+
+    A save removes the old index before it changes any file, and puts the new one into its place
+    last. So if the index is the same after the last file was opened, the files are of one model.
+
+    Raises:
+        SafetensorError: "file_changed" if an index is not the one that was read any more. Instead
+            of other errors, too: a newer model may lack a file, or tensors in it.
+    """
+    try:
+        yield
+    except (SafetensorError, OSError):
+        _check_indexes(shards)
+        raise
+    _check_indexes(shards)
+
+
+def _check_indexes(shards: Iterable[ShardFile]) -> None:
+    versions = {
+        each.index_path: each.index_version for each in shards if each.index_version is not None
+    }
+    for path, version in versions.items():
+        _extra._check_index(path, version)

@@ -7,18 +7,10 @@
 #include <span>
 
 #include "safetensors/byte_source.hpp"
+#include "safetensors/file_id.hpp"
 #include "safetensors/mapped_file.hpp"
 
 namespace safetensors {
-
-/// Identifies a file and its version: differs for another file, and after the file was written to.
-struct FileId {
-  std::uint64_t device = 0;
-  std::uint64_t file = 0;
-  std::uint64_t nbytes = 0;
-  std::int64_t modified = 0;  ///< time of the last change, in the system's finest unit
-  bool operator==(const FileId&) const = default;
-};
 
 /// A regular file, by a descriptor that child processes do not inherit.
 /// Thread safety: immutable; all members may be called from many threads at once.
@@ -31,6 +23,9 @@ class FileSource final : public ByteSource {
   /// Throws: Error kIo or kNotRegularFile.
   [[nodiscard]] static std::unique_ptr<FileSource> duplicate(int descriptor,
                                                              const std::filesystem::path& label);
+  /// Returns what id() would return if the file were opened now.
+  /// Throws: what open() throws.
+  [[nodiscard]] static FileId find_id(const std::filesystem::path& path);
   FileSource(const FileSource&) = delete;
   FileSource& operator=(const FileSource&) = delete;
   ~FileSource() override;

@@ -50,16 +50,29 @@ class Model::State {
     if (const SafeOpen* const opened = slot.opened.load(std::memory_order_acquire)) return *opened;
     const std::lock_guard lock(slot.mutex.get());
     if (const SafeOpen* const opened = slot.opened.load(std::memory_order_acquire)) return *opened;
-    auto file = std::make_unique<const SafeOpen>(open(number));
-    if (found_.content) find_entries(number, *file);
-    slot.opened.store(file.get(), std::memory_order_release);
-    return *file.release();
+    const SafeOpen* const file = open_in(slot, number);
+    found_.check_index();
+    slot.opened.store(file, std::memory_order_release);
+    return *file;
   }
 
   void open_all() const {
     constexpr std::uint64_t kCost = 1 << 20;  // opening a file takes about as long as reading this
     const std::size_t count = found_.files.size();
-    parallel_for(count, count * kCost, [this](std::size_t number) { (void)file(number); });
+    std::atomic<bool> is_any_new = false;
+    parallel_for(count, count * kCost, [&](std::size_t number) {
+      Slot& slot = slots_[number];
+      if (slot.opened.load(std::memory_order_acquire) != nullptr) return;
+      const std::lock_guard lock(slot.mutex.get());
+      (void)open_in(slot, number);
+      is_any_new.store(true, std::memory_order_relaxed);
+    });
+    if (!is_any_new) return;
+    found_.check_index();  // once for all of them
+    for (std::size_t number = 0; number < count; ++number) {
+      Slot& slot = slots_[number];
+      slot.opened.store(slot.file.load(std::memory_order_acquire), std::memory_order_release);
+    }
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
@@ -98,14 +111,31 @@ class Model::State {
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
     ~Slot() {
-      delete opened.load(std::memory_order_relaxed);
+      delete file.load(std::memory_order_relaxed);
       mutex.reset();
     }
 
     // A forked process opens the file that a thread of its parent was opening anew.
     PerProcess<std::mutex> mutex;
-    std::atomic<const SafeOpen*> opened = nullptr;  // set after the entries of its tensors
+    // Set after the entries of its tensors; it may be of a newer model than the index.
+    std::atomic<const SafeOpen*> file = nullptr;
+    std::atomic<const SafeOpen*> opened = nullptr;  // the same, once the index was looked at
   };
+
+  /// Returns the file of a locked slot, and opens it if it is not open. Leaves the index to the
+  /// caller, unless the file cannot be opened.
+  const SafeOpen* open_in(Slot& slot, std::size_t number) const {
+    if (const SafeOpen* const file = slot.file.load(std::memory_order_acquire)) return file;
+    try {
+      auto file = std::make_unique<const SafeOpen>(open(number));
+      if (found_.content) find_entries(number, *file);
+      slot.file.store(file.get(), std::memory_order_release);
+      return file.release();
+    } catch (const Error&) {
+      found_.check_index();  // a newer model may lack the file or its tensors
+      throw;
+    }
+  }
 
   /// Returns the numbers of the tensors that the index puts into a file.
   [[nodiscard]] std::span<const std::uint32_t> tensors_of(std::size_t file) const noexcept {

@@ -163,4 +163,9 @@ FoundModel find_model_files(const ModelSource& source, const ModelChoice& choice
 
 fs::path FoundModel::path(std::size_t file) const { return folder / path_of_name(files[file]); }
 
+void FoundModel::check_index() const {
+  if (!content || !content->file_id()) return;
+  detail::check_index(folder / path_of_name(index), *content->file_id());
+}
+
 }  // namespace safetensors

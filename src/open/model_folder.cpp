@@ -1,11 +1,13 @@
 #include "open/model_folder.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/display_path.hpp"
+#include "io/file_source.hpp"
 #include "safetensors/detail/folder.hpp"
 #include "safetensors/detail/model_folder.hpp"
 #include "safetensors/error.hpp"
@@ -118,6 +120,21 @@ namespace detail {
 void refuse_interrupted(const fs::path& folder) {
   while (!check_saves(folder, names_in(folder).all, {}, nullptr)) {
   }
+}
+
+// A save removes the old index before it changes any other file, and puts the new one into its
+// place last. So while the index is the one that was read, so are the files that it leads to.
+void check_index(const fs::path& index, const FileId& read) {
+  std::optional<FileId> now;
+  try {
+    now = FileSource::find_id(index);
+  } catch (const Error&) {  // it was removed, or its folder was
+  }
+  if (now == read) return;
+  fail(ErrorCode::kFileChanged,
+       "the index was replaced or removed while the model was being opened; opening the model "
+       "again reads the new one",
+       {.path = index});
 }
 
 bool has_model_files(const fs::path& folder) {

@@ -53,23 +53,31 @@ class TextBlocks {
   std::size_t held_back_ = 0;     // of the bytes before it
 };
 
-}  // namespace
-
-ShardIndex read_index(const std::filesystem::path& path, const FileSeen& seen) {
+/// Reads an index; `seen` is that of read_index().
+ShardIndex read_from(const FileSource& source, const std::filesystem::path& path,
+                     const FileSeen& seen) {
   constexpr std::uint64_t kMinForBlocks = std::uint64_t{1} << 20;
-  const std::unique_ptr<const FileSource> source = FileSource::open(path);
-  if (source->size() >= kMinForBlocks && source->size() <= kMaxIndexSize) {
+  if (source.size() >= kMinForBlocks && source.size() <= kMaxIndexSize) {
     try {
-      TextBlocks blocks(*source);
+      TextBlocks blocks(source);
       std::optional<ShardIndex> index = read_plain_index(
-          static_cast<std::size_t>(source->size()),
+          static_cast<std::size_t>(source.size()),
           [&](PlainJson& json) { return blocks.refill(json); }, seen);
       if (index) return *std::move(index);
     } catch (const Error& error) {
       throw error.with_context({}, path);
     }
   }
-  return ShardIndex::read(*source, path);
+  return ShardIndex::read(source, path);
+}
+
+}  // namespace
+
+ShardIndex read_index(const std::filesystem::path& path, const FileSeen& seen) {
+  const std::unique_ptr<const FileSource> source = FileSource::open(path);
+  ShardIndex index = read_from(*source, path, seen);
+  index.file_id_ = source->id();
+  return index;
 }
 
 ShardIndex ShardIndex::read(const std::filesystem::path& path) { return read_index(path, {}); }

@@ -67,15 +67,33 @@ py::tuple tuple_of_index(const ShardIndex& index) {
   return py::make_tuple(by_file, index.total_size());
 }
 
+/// The same, and the version of the file that was read.
+py::tuple tuple_of_file(const ShardIndex& index) {
+  const py::tuple content = tuple_of_index(index);
+  const FileId id = index.file_id().value();
+  return py::make_tuple(content[0], content[1],
+                        py::make_tuple(id.device, id.file, id.nbytes, id.modified));
+}
+
 py::tuple read_index(py::handle path) {
   const std::filesystem::path file = path_of(path, "path");
-  return tuple_of_index([&] {
+  return tuple_of_file([&] {
     const GilRelease release;
     return ShardIndex::read(file);
   }());
 }
 
-/// The same for the text of an index. `name` names it in errors.
+void check_index(py::handle index, const py::tuple& version) {
+  const std::filesystem::path path = path_of(index, "index");
+  const FileId read{.device = version[0].cast<std::uint64_t>(),
+                    .file = version[1].cast<std::uint64_t>(),
+                    .nbytes = version[2].cast<std::uint64_t>(),
+                    .modified = version[3].cast<std::int64_t>()};
+  const GilRelease release;
+  detail::check_index(path, read);
+}
+
+/// Returns what tuple_of_index() does for the text of an index. `name` names it in errors.
 py::tuple parse_index(py::handle data, py::handle name) {
   const BufferView view(data, "data");
   const std::filesystem::path file = path_of(name, "name");
@@ -97,7 +115,7 @@ py::tuple find_in_folder(py::handle folder, py::handle name, py::handle variant,
     return find_model_files(path, choice, given);
   }();
   return py::make_tuple(to_tuple(found),
-                        found.content ? py::object(tuple_of_index(*found.content)) : py::none());
+                        found.content ? py::object(tuple_of_file(*found.content)) : py::none());
 }
 
 std::vector<std::string_view> texts_of(const py::list& names) {
@@ -209,7 +227,15 @@ void register_folders(py::module_& module) {
 }
 
 void register_tensors(py::module_& module) {
-  define(module, "_read_index", &read_index, py::arg("path"));
+  define(
+      module, "_read_index", &read_index, py::arg("path"),
+      "_read_index(path)\n--\n\n"
+      "Returns the names of the tensors of each file, the bytes of all tensors or None, and the\n"
+      "version of the index for _check_index().");
+  define(module, "_check_index", &check_index, py::arg("index"), py::arg("version"),
+         "_check_index(index, version)\n--\n\n"
+         "Raises SafetensorError if an index is not the file that was read any more. Called after\n"
+         "the last file of its model was opened.");
   define(module, "_parse_index", &parse_index, py::arg("data"), py::arg("name"));
   define(module, "_names_in_order", &names_in_order, py::arg("handle"), py::arg("names"),
          py::arg("index"),

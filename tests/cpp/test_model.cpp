@@ -192,3 +192,74 @@ TEST_CASE("many threads use one model") {
     CHECK(failures == 0);
   }
 }
+
+namespace {
+
+/// Replaces the index as a save does: by another file, which may have the same content.
+void replace_index(const Sharded& files) {
+  const test::fs::path made = files.path() / "new.json";
+  test::fs::copy_file(files.path() / kIndexName, made);
+  test::fs::rename(made, files.path() / kIndexName);
+}
+
+/// Opens files, and replaces the index before the file with this number is opened.
+Model::Opener replacing_at(const Sharded& files, std::size_t number) {
+  return [&files, number](const test::fs::path& path) {
+    if (path == files.file(number)) replace_index(files);
+    return SafeOpen(path);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a file that is opened after the index was replaced may be of another model") {
+  for (const bool by_index : {false, true}) {
+    CAPTURE(by_index);
+    const Sharded files(true);
+    const Model model = open_model(by_index ? files.path() / kIndexName : files.path());
+    CHECK(same(model.get_tensor("c"), files.tensors(0)[0]));
+    replace_index(files);
+    const auto error = test::error_of([&] { (void)model.at("a"); });
+    CHECK(error.code() == ErrorCode::kFileChanged);
+    CHECK(error.path() == files.path() / kIndexName);
+    CHECK(has(error.what(), "the index was replaced or removed"));
+    CHECK(test::outcome_of([&] { (void)model.at("a"); }) == "kFileChanged");
+    CHECK(test::outcome_of([&] { model.open_all(); }) == "kFileChanged");
+    CHECK(test::outcome_of([&] { (void)model.at("b"); }) == "kFileChanged");
+    CHECK(same(model.get_tensor("z"), files.tensors(0)[1]));  // its file was open
+  }
+}
+
+TEST_CASE("an index that is replaced while all files are opened") {
+  for (std::size_t number = 0; number < 3; ++number) {
+    CAPTURE(number);
+    const Sharded files(true);
+    const Model::Opener opener = replacing_at(files, number);
+    CHECK(test::outcome_of([&] {
+            (void)open_model(files.path(), {.opener = opener, .opens_all = true});
+          }) == "kFileChanged");
+    const Model model = open_model(files.path(), {.opener = opener});
+    CHECK(test::outcome_of([&] { model.open_all(); }) == "kFileChanged");
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(test::outcome_of([&] { (void)model.file(i); }) == "kFileChanged");
+    }
+  }
+}
+
+TEST_CASE("a file that is absent after the index was replaced") {
+  const Sharded files(true);
+  const Model model = open_model(files.path());
+  test::fs::remove(files.file(1));
+  CHECK(test::outcome_of([&] { (void)model.at("a"); }) == "kIncompleteModel");
+  test::fs::remove(files.path() / kIndexName);
+  CHECK(test::outcome_of([&] { (void)model.at("a"); }) == "kFileChanged");
+  CHECK(test::outcome_of([&] { model.found().check_index(); }) == "kFileChanged");
+}
+
+TEST_CASE("a model without an index has none that could be replaced") {
+  const Sharded files(false);
+  const Model model = open_model(files.path());
+  model.found().check_index();
+  model.open_all();
+  CHECK(model.size() == 6);
+}

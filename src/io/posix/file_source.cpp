@@ -30,9 +30,7 @@ void check_regular(const struct stat& status, const std::filesystem::path& path)
        {.path = path});
 }
 
-FileId checked_id(int fd, const std::filesystem::path& path) {
-  struct stat status{};
-  if (::fstat(fd, &status) != 0) io::fail_os(errno, path);
+FileId checked_id(const struct stat& status, const std::filesystem::path& path) {
   check_regular(status, path);
 #if defined(__APPLE__)
   const struct timespec& modified = status.st_mtimespec;
@@ -44,6 +42,12 @@ FileId checked_id(int fd, const std::filesystem::path& path) {
           .file = static_cast<std::uint64_t>(status.st_ino),
           .nbytes = static_cast<std::uint64_t>(status.st_size),
           .modified = std::int64_t{modified.tv_sec} * kNsPerSecond + modified.tv_nsec};
+}
+
+FileId checked_id(int fd, const std::filesystem::path& path) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) io::fail_os(errno, path);
+  return checked_id(status, path);
 }
 
 /// Deletes a MappedFile, and counts its file as mapped once less.
@@ -102,6 +106,13 @@ std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
   auto handle = std::make_unique<Handle>(io::Fd(fd));
   const FileId id = checked_id(fd, label);
   return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, id));
+}
+
+FileId FileSource::find_id(const std::filesystem::path& path) {
+  io::check_path(path);
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) io::fail_os(errno, path);
+  return checked_id(status, path);
 }
 
 void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {

@@ -99,6 +99,8 @@ std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
   return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, id));
 }
 
+FileId FileSource::find_id(const std::filesystem::path& path) { return open(path)->id(); }
+
 void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   if (offset > size() || to.size() > size() - offset) {
     fail(ErrorCode::kInvalidArgument, "read past the end of the file", {.path = path_});
