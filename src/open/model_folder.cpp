@@ -128,7 +128,8 @@ void check_index(const fs::path& index, const FileId& read) {
   std::optional<FileId> now;
   try {
     now = FileSource::find_id(index);
-  } catch (const Error&) {  // it was removed, or its folder was
+  } catch (const Error&) {
+    now.reset();  // it was removed, or its folder was
   }
   if (now == read) return;
   fail(ErrorCode::kFileChanged,
