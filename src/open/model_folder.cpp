@@ -1,6 +1,7 @@
 #include "open/model_folder.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -128,8 +129,8 @@ void check_index(const fs::path& index, const FileId& read) {
   std::optional<FileId> now;
   try {
     now = FileSource::find_id(index);
-  } catch (const Error&) {
-    now.reset();  // it was removed, or its folder was
+  } catch (const Error& error) {
+    if (error.os_error() != ENOENT) throw;
   }
   if (now == read) return;
   fail(ErrorCode::kFileChanged,

@@ -171,7 +171,8 @@ void check_replaceable(const OwnPlace& place) {
       ::openat(place.folder.descriptor(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.is_open()) return;
   const std::string mount = mount_of(fd.get());
-  if (!mount.empty() && mount != mount_of(place.folder.descriptor())) {
+  const std::string mount_of_folder = mount_of(place.folder.descriptor());
+  if (!mount.empty() && !mount_of_folder.empty() && mount != mount_of_folder) {
     fail_write(EBUSY, path, "it is a mount point, which cannot be replaced");
   }
 #endif
