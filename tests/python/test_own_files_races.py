@@ -131,8 +131,9 @@ def test_sums_of_another_user(top, kind):
     first, *rest = children.run(SUMS_OF_ANOTHER, top, kind).splitlines()
     assert first == ("1" if kind == "file" else "3")
     assert rest[1::2] == ["True", "True"]
+    why = "the sums of the old file cannot be removed" if kind == "file" else "it belongs to user"
     for text in rest[::2]:
-        assert 'model.sums.json": the sums of the old file cannot be removed' in text
+        assert f'model.sums.json": {why}' in text
 
 
 def test_a_model_is_saved_beside_a_stranger(top):
