@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _extra
 from ._warn import warn
 
+if TYPE_CHECKING:
+    from ._reading import Version
+
 SUFFIX = ".safetensors"
 
-Version = tuple[int, int, int, int]
-"""Which file was read: differs for another file, and after the file was written to."""
 Index = tuple[dict[str, list[str]], int | None]
 """The names of the tensors of each file, and the bytes of all tensors, if the index says so."""
-LocalIndex = tuple[dict[str, list[str]], int | None, Version]
+LocalIndex = tuple[dict[str, list[str]], int | None, "Version"]
 """The same, and the version of the index."""
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _extra, _model_folder
 from ._core import SafetensorError
 from ._errors import failure
-from ._model_folder import BY_RULE, Choice, FolderModel, Version
+from ._model_folder import BY_RULE, Choice, FolderModel
 from ._paths import is_url
 from ._redact import redact
 
 if TYPE_CHECKING:
     from ._checking.verify import FileHashes, Verifier
     from ._range_reader import RangeReader
+    from ._reading import Version
     from ._typing import Path, Sources, Verify
 
 
