@@ -144,7 +144,7 @@ void ModelSwitch::check_places(const FileIdentities& old, const std::vector<std:
   for (const auto& [file, identity] : old) names.insert(file);
   names.insert(companions.begin(), companions.end());
   names.insert(sums_path(shard_file_name(name_, 1, 1)).native());
-  for (const std::string& name : names) io::check_replaceable({folder_, OwnName(name)});
+  io::check_replaceable(folder_, names);
 }
 
 void ModelSwitch::flush_parts(std::size_t shards, bool has_sums,

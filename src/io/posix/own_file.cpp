@@ -88,7 +88,6 @@ void refuse_strangers_link(const OwnPlace& link, const fs::path& typed) {
                  ", in a folder that others may write to");
 }
 
-#if defined(__linux__)
 /// Returns the number of the mount that an open file is in; empty if the system does not say.
 std::string mount_of(int descriptor) {
   const std::string path = "/proc/self/fdinfo/" + std::to_string(descriptor);
@@ -98,7 +97,18 @@ std::string mount_of(int descriptor) {
   }
   return {};
 }
+
+/// The same of what a name leads to, which may be a link.
+std::string mount_at(const OwnPlace& place) {
+#if defined(__linux__)
+  const Fd fd(
+      ::openat(place.folder.descriptor(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  return fd.is_open() ? mount_of(fd.get()) : std::string();
+#else
+  (void)place;
+  return {};
 #endif
+}
 
 /// Returns whether the link is in /proc, such as /proc/self/fd/3. The kernel follows such a link to
 /// an open file, which the link's text need not name: the file may have been removed, or something
@@ -152,30 +162,28 @@ std::optional<struct stat> status_at(const OwnPlace& place) {
   fail_write(errno, place.folder.path() / place.name.text());
 }
 
-void check_replaceable(const OwnPlace& place) {
-  const std::optional<struct stat> found = status_at(place);
-  if (!found) return;
-  const fs::path path = place.folder.path() / place.name.text();
-  if (S_ISDIR(found->st_mode)) fail_write(EISDIR, path);
-  struct stat folder{};
-  if (::fstat(place.folder.descriptor(), &folder) != 0) fail_write(errno, path);
+void check_replaceable(const Folder& folder, const std::set<std::string>& names) {
+  struct stat status{};
+  if (::fstat(folder.descriptor(), &status) != 0) fail_write(errno, folder.path());
   const ::uid_t user = ::geteuid();
-  const bool is_sticky = (folder.st_mode & S_ISVTX) != 0;
-  if (is_sticky && user != 0 && found->st_uid != user && folder.st_uid != user) {
-    fail_write(EPERM, path,
-               "it belongs to user " + user_name(found->st_uid) +
-                   ", and its folder lets users replace only their own files");
+  const bool has_any_owner = (status.st_mode & S_ISVTX) == 0 || user == 0 || status.st_uid == user;
+  const std::string mount = mount_of(folder.descriptor());
+  for (const std::string& name : names) {
+    const OwnPlace place{folder, OwnName(name)};
+    const std::optional<struct stat> found = status_at(place);
+    if (!found) continue;
+    const fs::path path = folder.path() / name;
+    if (S_ISDIR(found->st_mode)) fail_write(EISDIR, path);
+    if (!has_any_owner && found->st_uid != user) {
+      fail_write(EPERM, path,
+                 "it belongs to user " + user_name(found->st_uid) +
+                     ", and its folder lets users replace only their own files");
+    }
+    const std::string own = mount.empty() ? mount : mount_at(place);
+    if (!own.empty() && own != mount) {
+      fail_write(EBUSY, path, "it is a mount point, which cannot be replaced");
+    }
   }
-#if defined(__linux__)
-  const Fd fd(
-      ::openat(place.folder.descriptor(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.is_open()) return;
-  const std::string mount = mount_of(fd.get());
-  const std::string mount_of_folder = mount_of(place.folder.descriptor());
-  if (!mount.empty() && !mount_of_folder.empty() && mount != mount_of_folder) {
-    fail_write(EBUSY, path, "it is a mount point, which cannot be replaced");
-  }
-#endif
 }
 
 bool try_lock(int descriptor) noexcept {

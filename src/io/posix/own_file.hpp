@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
@@ -19,12 +21,12 @@ namespace safetensors::io {
 /// Throws: Error kIo.
 [[nodiscard]] std::optional<struct stat> status_at(const detail::OwnPlace& place);
 
-/// Throws if the system would not replace or remove what a name leads to. Does nothing if there is
-/// nothing.
+/// Throws if the system would not replace or remove what one of the names leads to. A name may lead
+/// to nothing.
 ///
 /// Throws: Error kNotRegularFile for a folder; Error kIo with EBUSY for a mount point, and with
 ///   EPERM for a file of another user in a folder whose sticky bit keeps others from removing it.
-void check_replaceable(const detail::OwnPlace& place);
+void check_replaceable(const detail::Folder& folder, const std::set<std::string>& names);
 
 [[nodiscard]] inline bool is_same_file(const struct stat& a, const struct stat& b) noexcept {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
